@@ -20,6 +20,11 @@ inline uint32_t Crc32c(absl::string_view bytes) {
   return FinishCrc32c(ExtendCrc32c(kCrc32cInit, bytes));
 }
 
+// Of two pieces, one behind the other, from the checksums of each; `num_bytes`
+// is the second one's length, at least 0. So that pieces may be read in any
+// order.
+uint32_t ConcatCrc32c(uint32_t first, uint32_t second, int64_t num_bytes);
+
 // Of the words' bytes, 4 each, little endian: a row's checksum from those of
 // its slices (CommitRequest.row_crc32c of agg.proto). 0 for none.
 uint32_t Crc32cOfWords(const std::vector<uint32_t>& words);

@@ -10,11 +10,11 @@ namespace agg {
 std::string HungPhase::Look(const std::optional<RunningPhase>& running,
                             absl::Time now) {
   const uint64_t number = running.has_value() ? running->number : 0;
-  if (number != number_) {
-    number_ = number;
-    since_ = now;
-    said_ = false;
-  }
+  const uint64_t progress = running.has_value() ? running->progress : 0;
+  if (number != number_) said_ = false;
+  if (number != number_ || progress != progress_) since_ = now;
+  number_ = number;
+  progress_ = progress;
   if (number == 0 || said_ || now - since_ < timeout_) return "";
   said_ = true;
   return absl::StrCat("phase ", PhaseName(running->kind), " of round ",

@@ -19,14 +19,16 @@ class HungPhase {
   explicit HungPhase(absl::Duration timeout) : timeout_(timeout) {}
 
   // To be asked often, by a clock that leaves out what the process spent frozen
-  // (P31). "phase close of round 7 has hung for 10m (phase_timeout_seconds)",
-  // once for each phase; "": none does.
+  // (P31). A phase that makes progress does not hang. "phase close of round 7
+  // has hung for 10m (phase_timeout_seconds)", once for each phase; "": none
+  // does.
   std::string Look(const std::optional<RunningPhase>& running, absl::Time now);
 
  private:
   const absl::Duration timeout_;
-  uint64_t number_ = 0;  // of the phase that is watched; 0: none
-  absl::Time since_;
+  uint64_t number_ = 0;    // of the phase that is watched; 0: none
+  uint64_t progress_ = 0;  // of it, as it was last
+  absl::Time since_;       // it has not moved
   bool said_ = false;
 };
 

@@ -16,7 +16,8 @@
 namespace agg {
 namespace {
 
-constexpr int64_t kReadBytes = int64_t{4} << 20;
+// Few enough to be there soon, whatever the disk: each is progress.
+constexpr int64_t kReadBytes = int64_t{1} << 20;
 // Where a local header of zip has the CRC-32.
 constexpr size_t kCrc32Offset = 14;
 
@@ -81,6 +82,7 @@ absl::StatusOr<CheckpointReader> CheckpointReader::Create(
     }
   }
   reader.parts_.resize(manifest.num_shards);
+  reader.read_.resize(manifest.num_shards);
   return reader;
 }
 
@@ -105,23 +107,46 @@ absl::StatusOr<ReadableFile*> CheckpointReader::Part(int ordinal) {
   return part.get();
 }
 
+absl::Status CheckpointReader::Read(ReadableFile* file, int64_t offset,
+                                    absl::Span<char> bytes) {
+  while (!bytes.empty()) {
+    const size_t size = std::min(bytes.size(), static_cast<size_t>(kReadBytes));
+    const absl::Status status = file->Read(offset, bytes.first(size));
+    if (!status.ok()) return status;
+    if (progress_ != nullptr) progress_->Note();
+    offset += static_cast<int64_t>(size);
+    bytes.remove_prefix(size);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckpointReader::VerifyPart(int ordinal) {
   const absl::StatusOr<ReadableFile*> part = Part(ordinal);
   if (!part.ok()) return part.status();
   const CheckpointPart& expected = manifest_.parts[ordinal];
   std::string buffer(std::min(kReadBytes, expected.num_bytes), '\0');
-  uint32_t crc = kCrc32cInit;
-  for (int64_t offset = 0; offset < expected.num_bytes; offset += kReadBytes) {
+  uint32_t crc = 0;
+  auto known = read_[ordinal].begin();
+  for (int64_t offset = 0; offset < expected.num_bytes;) {
+    if (known != read_[ordinal].end() && known->first == offset) {
+      crc = ConcatCrc32c(crc, known->second.crc32c, known->second.num_bytes);
+      offset += known->second.num_bytes;
+      ++known;
+      continue;
+    }
+    const int64_t end =
+        known == read_[ordinal].end() ? expected.num_bytes : known->first;
     const absl::Span<char> piece = absl::MakeSpan(buffer).first(
-        static_cast<size_t>(std::min(kReadBytes, expected.num_bytes - offset)));
-    const absl::Status status = (*part)->Read(offset, piece);
+        static_cast<size_t>(std::min(kReadBytes, end - offset)));
+    const absl::Status status = Read(*part, offset, piece);
     if (!status.ok()) return status;
-    crc = ExtendCrc32c(crc, ViewOf(piece));
+    const auto num_bytes = static_cast<int64_t>(piece.size());
+    crc = ConcatCrc32c(crc, Crc32c(ViewOf(piece)), num_bytes);
+    offset += num_bytes;
   }
-  if (FinishCrc32c(crc) == expected.crc32c) return absl::OkStatus();
-  return Damaged(PathOf(ordinal),
-                 absl::StrCat("its CRC32C is ", FinishCrc32c(crc), ", not ",
-                              expected.crc32c));
+  if (crc == expected.crc32c) return absl::OkStatus();
+  return Damaged(PathOf(ordinal), absl::StrCat("its CRC32C is ", crc, ", not ",
+                                               expected.crc32c));
 }
 
 absl::Status CheckpointReader::ReadSlice(int32_t slice, int array,
@@ -133,11 +158,15 @@ absl::Status CheckpointReader::ReadSlice(int32_t slice, int array,
   const int64_t offset =
       layout.offsets[position_[slice] * layout.num_arrays + array];
   std::string head = PartEntryHead(wanted, array, 0);
-  absl::Status status = (*part)->Read(offset, absl::MakeSpan(head));
+  absl::Status status = Read(*part, offset, absl::MakeSpan(head));
   if (!status.ok()) return status;
   const absl::Span<char> bytes = BytesOf(values);
-  status = (*part)->Read(offset + static_cast<int64_t>(head.size()), bytes);
+  status = Read(*part, offset + static_cast<int64_t>(head.size()), bytes);
   if (!status.ok()) return status;
+  const uint32_t crc = ExtendCrc32c(kCrc32cInit, head);
+  read_[wanted.shard][offset] = {
+      static_cast<int64_t>(head.size() + bytes.size()),
+      FinishCrc32c(ExtendCrc32c(crc, ViewOf(bytes)))};
   // Everything in the head but the checksum follows from the plan.
   const uint32_t crc32 = Crc32Of(head);
   if (head == PartEntryHead(wanted, array, crc32) &&

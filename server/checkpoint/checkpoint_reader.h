@@ -4,6 +4,7 @@
 #define AGG_SERVER_CHECKPOINT_CHECKPOINT_READER_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "absl/types/span.h"
 #include "proto/shard_plan.h"
 #include "server/base/file_system.h"
+#include "server/base/progress.h"
 #include "server/checkpoint/checkpoint_manifest.h"
 #include "server/checkpoint/part_layout.h"
 
@@ -36,11 +38,16 @@ class CheckpointReader {
       FileSystem* files, const std::string& folder,
       const CheckpointManifest& manifest);
 
+  // Moves with each piece that is read; null (the default): nobody looks.
+  // Outlives the reader.
+  void SetProgress(Progress* progress) { progress_ = progress; }
+
   const CheckpointManifest& manifest() const { return manifest_; }
   // Of the checkpoint's own K. Its `slices` are those of any K.
   const ShardPlan& plan() const { return plan_; }
 
-  // Compares length and CRC32C of a part with the manifest: reads all of it.
+  // Compares length and CRC32C of a part with the manifest: reads what
+  // ReadSlice has not read of it, so that each byte is read once.
   // REQUIRES: 0 <= ordinal < manifest().num_shards.
   absl::Status VerifyPart(int ordinal);
 
@@ -57,6 +64,14 @@ class CheckpointReader {
         folder_(std::move(folder)),
         manifest_(std::move(manifest)) {}
 
+  // Bytes of a part that have been read, and their CRC32C.
+  struct Piece {
+    int64_t num_bytes = 0;
+    uint32_t crc32c = 0;
+  };
+
+  // In pieces that a slow disk brings soon, each of them progress.
+  absl::Status Read(ReadableFile* file, int64_t offset, absl::Span<char> bytes);
   // The open file of a part, as long as the manifest says.
   absl::StatusOr<ReadableFile*> Part(int ordinal);
   std::string PathOf(int ordinal) const;
@@ -68,6 +83,8 @@ class CheckpointReader {
   std::vector<PartLayout> layouts_;                   // by ordinal
   std::vector<int32_t> position_;                     // of a slice in its part
   std::vector<std::unique_ptr<ReadableFile>> parts_;  // null: not open yet
+  std::vector<std::map<int64_t, Piece>> read_;        // of a part, by offset
+  Progress* progress_ = nullptr;
 };
 
 }  // namespace agg

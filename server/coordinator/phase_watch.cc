@@ -26,10 +26,30 @@ PhaseWatch::PhaseWatch(const Clock* clock, absl::Duration timeout,
 
 PhaseWatch::Call::Call(PhaseWatch* watch, int shard, const Phase& phase)
     : watch_(watch), shard_(shard) {
-  const absl::Time now = watch->clock_->Now();
-  MutexLock lock(&watch->mutex_);
-  watch->running_[static_cast<size_t>(shard)] = {
-      true, false, phase.kind, phase.epoch, phase.round, now};
+  Running running;
+  running.kind = absl::StrCat("phase ", PhaseName(phase.kind));
+  running.name = absl::StrCat(running.kind, " of round ", phase.round);
+  running.epoch = phase.epoch;
+  running.round = phase.round;
+  watch->Begin(shard, std::move(running));
+}
+
+PhaseWatch::Call::Call(PhaseWatch* watch, int shard, const char* name,
+                       uint64_t epoch)
+    : watch_(watch), shard_(shard) {
+  Running running;
+  running.kind = name;
+  running.name = name;
+  running.epoch = epoch;
+  watch->Begin(shard, std::move(running));
+}
+
+void PhaseWatch::Begin(int shard, Running running) {
+  running.on = true;
+  running.since = clock_->Now();
+  running.moved_at = running.since;
+  MutexLock lock(&mutex_);
+  running_[static_cast<size_t>(shard)] = std::move(running);
 }
 
 PhaseWatch::Call::~Call() {
@@ -37,20 +57,32 @@ PhaseWatch::Call::~Call() {
   watch_->running_[static_cast<size_t>(shard_)].on = false;
 }
 
-std::vector<LatePhase> PhaseWatch::TakeLate() {
+std::vector<LatePhase> PhaseWatch::TakeLate(
+    const std::vector<uint64_t>& progress) {
   const absl::Time now = clock_->Now();
   std::vector<LatePhase> late;
   MutexLock lock(&mutex_);
   for (size_t i = 0; i < running_.size(); ++i) {
     Running& call = running_[i];
-    if (!call.on || call.said || now - call.since < timeout_) continue;
+    if (!call.on || call.said) continue;
+    if (i < progress.size()) {
+      // The first look has nothing to compare with.
+      if (call.progress.value_or(progress[i]) != progress[i]) {
+        call.moved = true;
+        call.moved_at = now;
+      }
+      call.progress = progress[i];
+    }
+    if (now - call.moved_at < timeout_) continue;
     call.said = true;
     ++num_late_[i];
-    late.push_back({static_cast<int>(i), call.epoch,
-                    absl::StrCat(shards_[i], " has not answered phase ",
-                                 PhaseName(call.kind), " of round ", call.round,
-                                 " within ", absl::FormatDuration(timeout_),
-                                 " (phase_timeout_seconds)")});
+    late.push_back(
+        {static_cast<int>(i), call.epoch,
+         absl::StrCat(
+             shards_[i],
+             call.moved ? " has made no progress in " : " has not answered ",
+             call.name, call.moved ? " for " : " within ",
+             absl::FormatDuration(timeout_), " (phase_timeout_seconds)")});
   }
   return late;
 }
@@ -75,8 +107,7 @@ std::string PhaseWatch::WaitingText() const {
   return absl::StrCat(
       "round ", longest->round, " has waited ",
       absl::FormatDuration(absl::Trunc(now - longest->since, absl::Seconds(1))),
-      " for ", absl::StrJoin(names, ", "), " (phase ", PhaseName(longest->kind),
-      ")");
+      " for ", absl::StrJoin(names, ", "), " (", longest->kind, ")");
 }
 
 }  // namespace agg

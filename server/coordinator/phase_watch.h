@@ -5,6 +5,7 @@
 #define AGG_SERVER_COORDINATOR_PHASE_WATCH_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,11 +17,12 @@
 
 namespace agg {
 
-// A shard that has taken longer for a phase than it may.
+// A shard that has taken longer for a phase than it may without progress.
 struct LatePhase {
   int shard = 0;
   uint64_t epoch = 0;
-  // "shard 1 (h:2) has not answered phase close of round 7 within 10m".
+  // "shard 1 (h:2) has not answered phase close of round 7 within 10m", or "has
+  // made no progress in phase recover of round 0 for 10m".
   std::string text;
 };
 
@@ -36,6 +38,8 @@ class PhaseWatch {
   class Call {
    public:
     Call(PhaseWatch* watch, int shard, const Phase& phase);
+    // Another call that may take long, by its name.
+    Call(PhaseWatch* watch, int shard, const char* name, uint64_t epoch);
     ~Call();
     Call(const Call&) = delete;
     Call& operator=(const Call&) = delete;
@@ -45,8 +49,9 @@ class PhaseWatch {
     const int shard_;
   };
 
-  // Each late call once.
-  std::vector<LatePhase> TakeLate();
+  // Each late call once. `progress`: of each shard (ShardPeer::Progress), by
+  // ordinal; a call is late when that has not moved for the timeout (P31).
+  std::vector<LatePhase> TakeLate(const std::vector<uint64_t>& progress = {});
   // Late calls of each shard so far, by ordinal.
   std::vector<uint64_t> num_late() const;
   // "round 7 has waited 12s for shard 1 (h:2) (phase close)"; "" when no shard
@@ -57,11 +62,17 @@ class PhaseWatch {
   struct Running {
     bool on = false;
     bool said = false;  // by TakeLate
-    PhaseKind kind = PhaseKind::kClose;
+    std::string name;   // "phase close of round 7"
+    std::string kind;   // "phase close"
     uint64_t epoch = 0;
     uint64_t round = 0;
     absl::Time since;
+    std::optional<uint64_t> progress;  // as TakeLate saw it last
+    bool moved = false;                // it has moved since then,
+    absl::Time moved_at;               // the last time then
   };
+
+  void Begin(int shard, Running running);
 
   const Clock* const clock_;
   const absl::Duration timeout_;

@@ -148,6 +148,10 @@ class ShardPeer {
     return absl::OkStatus();
   }
 
+  // A number that moves while a phase that takes long makes progress there, as
+  // far as is known here: with each piece of a checkpoint that is read, say.
+  virtual uint64_t Progress() const { return 0; }
+
   // What runs on the shard in this epoch, and what is asked of it until the
   // next Attach, ends with `reason` at once; `on_lost` is not called. Nothing
   // can end what runs in the own process (server/hung_phase.h), so that the

@@ -70,6 +70,7 @@ ShardLinkOptions RemoteShardPeer::LinkOptions(uint64_t epoch) const {
   options.request = FirstRequest(epoch);
   options.open_timeout = options_.attach_timeout;
   options.clock = options_.clock;
+  options.on_progress = [this](uint64_t progress) { progress_ = progress; };
   if (on_draining_ != nullptr) {
     options.on_draining = [this, epoch] { on_draining_(epoch); };
   }

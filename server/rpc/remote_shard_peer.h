@@ -2,6 +2,7 @@
 #ifndef AGG_SERVER_RPC_REMOTE_SHARD_PEER_H_
 #define AGG_SERVER_RPC_REMOTE_SHARD_PEER_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -54,6 +55,8 @@ class RemoteShardPeer : public ShardPeer {
   absl::Status SetSession(uint64_t epoch, const SessionChange& change) override;
   absl::StatusOr<PhaseResult> RunPhase(const Phase& phase) override;
   void GiveUp(uint64_t epoch, const absl::Status& reason) override;
+  // As the shard has said it last.
+  uint64_t Progress() const override { return progress_.load(); }
   absl::StatusOr<PhaseResult> StreamPhase(const Phase& phase,
                                           const GramSink& sink) override;
   std::string name() const override;
@@ -92,6 +95,8 @@ class RemoteShardPeer : public ShardPeer {
   std::function<void(uint64_t)> on_draining_;  // set before the first Attach
   OnComplete on_complete_;                     // the same
   OnOffer on_offer_;                           // the same
+
+  std::atomic<uint64_t> progress_{0};
 
   Mutex attach_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);  // one Attach at a time
 

@@ -37,6 +37,12 @@ class ShardControlService::AttachStream
     return stream.get();
   }
 
+  // The newest number is enough for a coordinator that reads slowly.
+  void SayProgress(uint64_t progress) {
+    progress_ = progress;
+    Wake();
+  }
+
   void SayDraining() {
     v1::AttachReply draining;
     draining.set_draining(true);
@@ -143,8 +149,14 @@ class ShardControlService::AttachStream
   // goes into the next one.
   std::optional<v1::AttachReply> MakeMessage() override {
     const RowReport report = service_->reports_->Take(reports_number_);
-    if (report.rows.empty()) return std::nullopt;
-    return ReportOf(report.rows, report.offer.get());
+    if (!report.rows.empty()) {
+      return ReportOf(report.rows, report.offer.get());
+    }
+    const uint64_t progress = progress_;
+    if (told_progress_.exchange(progress) == progress) return std::nullopt;
+    v1::AttachReply reply;
+    reply.set_progress(progress);
+    return reply;
   }
 
   void EndForAll(const absl::Status& reason) override {
@@ -181,8 +193,10 @@ class ShardControlService::AttachStream
   std::string coordinator_;
   std::vector<std::string> shards_;
   bool resume_ = false;
-  bool claims_ = false;    // used on the control thread alone
-  bool attached_ = false;  // the same
+  bool claims_ = false;                     // used on the control thread alone
+  bool attached_ = false;                   // the same
+  std::atomic<uint64_t> progress_{0};       // of the shard's phases
+  std::atomic<uint64_t> told_progress_{0};  // and as this stream has told it
   // Of RowReports; 0: it has not begun.
   std::atomic<uint64_t> reports_number_{0};
 };
@@ -264,8 +278,18 @@ void ShardControlService::EndStream(uint64_t epoch) {
   LookForCoordinator();
 }
 
+void ShardControlService::SayProgress() {
+  const uint64_t progress = engine_->Progress();
+  if (said_progress_.exchange(progress) == progress) return;
+  control_.Run([this, progress] {
+    const std::shared_ptr<AttachStream> stream = stream_.lock();
+    if (stream != nullptr) stream->SayProgress(progress);
+  });
+}
+
 void ShardControlService::LookForCoordinator() {
   reports_->Flush();
+  SayProgress();
   const std::optional<uint64_t> epoch = watch_.TakeAbandoned();
   if (!epoch.has_value()) return;
   engine_->Lose(*epoch, absl::UnavailableError(absl::StrCat(

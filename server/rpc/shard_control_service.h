@@ -6,6 +6,7 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -48,7 +49,7 @@ class ShardControlService : public ShardControlMethods {
                       const CallerGate* gate, const Clock* clock);
 
   // Both are thread-safe. Ends the epoch if its coordinator is away for too
-  // long; tells it what has been held back (P44).
+  // long; tells it what has been held back (P44), and of a phase's progress.
   void LookForCoordinator();
   void AnnounceDraining();  // says that the shard waits to be let go (P35)
 
@@ -92,6 +93,7 @@ class ShardControlService : public ShardControlMethods {
   absl::Status BeginEpoch(uint64_t epoch, uint64_t life,
                           v1::AttachReply* reply);
   absl::Status ResumeEpoch(uint64_t epoch, uint64_t life);
+  void SayProgress();
   void EndStream(uint64_t epoch);  // one for which either of them was OK
   std::string name() const;
 
@@ -106,6 +108,7 @@ class ShardControlService : public ShardControlMethods {
   uint64_t last_refused_life_ = 0;      // the same
   std::weak_ptr<AttachStream> stream_;  // the newest; the same
   bool draining_ = false;               // the same
+  std::atomic<uint64_t> said_progress_{0};
   CoordinatorWatch watch_;
   // Last, so that they end first: what they run uses the others.
   Executor control_;

@@ -209,6 +209,12 @@ void ShardLink::TakeReply(Stream* stream, const v1::AttachReply& reply) {
     if (options_.on_draining != nullptr) options_.on_draining();
     return;
   }
+  if (reply.progress() != 0) {
+    if (options_.on_progress != nullptr) {
+      options_.on_progress(reply.progress());
+    }
+    return;
+  }
   if (reply.complete_rows_size() > 0) {
     auto offer = reply.has_offer() ? FromProto(reply.offer()) : nullptr;
     if (offer != nullptr && options_.on_offer != nullptr) {

@@ -33,6 +33,8 @@ struct ShardLinkOptions {
   // the same.
   std::function<void(const std::vector<CompleteRow>&)> on_complete;
   std::function<void(std::shared_ptr<const CloseOffer>)> on_offer;
+  // A phase makes progress there (ShardPeer::Progress); the same.
+  std::function<void(uint64_t)> on_progress;
 };
 
 // Being opened, then up and broken in turns, then over. Thread-safe, except as

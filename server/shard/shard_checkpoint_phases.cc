@@ -41,8 +41,12 @@ absl::StatusOr<PhaseResult> ShardEngine::Capture(const Phase& phase,
                        home_.Describe()));
     }
   }
+  const auto copy = CopyFrom(&backend_, compute->store());
   const absl::Status status =
-      checkpoints_.Capture(phase.id, CopyFrom(&backend_, compute->store()));
+      checkpoints_.Capture(phase.id, [&](int array, absl::Span<float> to) {
+        bytes_progress_.Note();
+        return copy(array, to);
+      });
   if (!status.ok()) return status;
   return PhaseResult();
 }

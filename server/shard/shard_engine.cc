@@ -123,7 +123,9 @@ void ShardEngine::ReportLostDevice() {
 std::optional<RunningPhase> ShardEngine::running_phase() const {
   MutexLock lock(&mutex_);
   if (running_.empty()) return std::nullopt;
-  return running_.begin()->second;
+  RunningPhase running = running_.begin()->second;
+  running.progress = bytes_progress_.count();
+  return running;
 }
 
 void ShardEngine::ReportHang(const absl::Status& reason) { EndForGood(reason); }

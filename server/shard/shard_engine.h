@@ -28,6 +28,7 @@
 #include "proto/shard_plan.h"
 #include "server/base/file_system.h"
 #include "server/base/mutex.h"
+#include "server/base/progress.h"
 #include "server/checkpoint/checkpoint_folder.h"
 #include "server/checkpoint/checkpoint_writer.h"
 #include "server/ingest/frame.h"
@@ -60,6 +61,7 @@ struct RunningPhase {
   uint64_t number = 0;  // counts the shard's phases from 1
   PhaseKind kind = PhaseKind::kClose;
   uint64_t round = 0;
+  uint64_t progress = 0;  // as ShardPeer::Progress
 };
 
 // How far a round is that goes wave by wave.
@@ -124,6 +126,7 @@ class ShardEngine : public ShardPeer {
   bool IsQuick(const Phase& phase) const;
   // The first one, should several wait for each other.
   std::optional<RunningPhase> running_phase() const;
+  uint64_t Progress() const override { return bytes_progress_.count(); }
   // A call of the backend hangs. Nothing can end it: what follows is what
   // follows when the device is lost, with this reason.
   void ReportHang(const absl::Status& reason);
@@ -338,6 +341,7 @@ class ShardEngine : public ShardPeer {
   ShardOptions options_;  // as they are from the first Attach on
   const std::function<void(absl::Status)> on_device_lost_;
   GuardedBackend backend_;
+  agg::Progress bytes_progress_;  // of phases whose time grows with bytes (P31)
   RowReleaser releaser_;
   NeighbourPeer* buddy_ = nullptr;
   NeighbourPeer* before_ = nullptr;

@@ -91,7 +91,7 @@ absl::StatusOr<PhaseResult> ShardEngine::Recovery::FetchCopies(
   if (!home.held()) status = FetchHome(engine, phase, compute);
   if (status.ok() && !replica->copy().held()) {
     status = replica->Fetch({phase.epoch, replica->layout()->ordinal, phase.id},
-                            engine->before_);
+                            engine->before_, &engine->bytes_progress_);
   }
   if (!status.ok()) return status;
   return PhaseResult();
@@ -109,7 +109,10 @@ absl::Status ShardEngine::Recovery::FetchHome(ShardEngine* engine,
                          &loader);
   RecordText record;
   CopySink sink;
-  sink.slice = [&](const CopySlice& slice) { return receiver.Take(slice); };
+  sink.slice = [&](const CopySlice& slice) {
+    engine->bytes_progress_.Note();
+    return receiver.Take(slice);
+  };
   sink.record = [&](std::string text) {
     record = std::make_shared<const std::string>(std::move(text));
     return absl::OkStatus();

@@ -153,7 +153,7 @@ absl::StatusOr<PhaseResult> ShardEngine::RunPhase(const Phase& phase) {
   {
     MutexLock lock(&mutex_);
     number = ++num_phases_;
-    running_[number] = {number, phase.kind, phase.round};
+    running_[number] = {number, phase.kind, phase.round, /*progress=*/0};
   }
   {
     const TurnLock turn(&turn_);

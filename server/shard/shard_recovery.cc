@@ -69,7 +69,7 @@ ShardEngine::Former ShardEngine::Recovery::Forget(ShardEngine* engine) {
   Former former = engine->DropManifest();
   engine->home_.Void();
   engine->sessions_.Clear();
-  engine->facts_ = JobFacts();
+  // The facts stay: what an operator was told before the first version holds.
   return former;
 }
 
@@ -215,12 +215,21 @@ absl::Status ShardEngine::Recovery::LoadHome(ShardEngine* engine,
   if (!manifest.ok()) return manifest.status();
   const ShardLayout& layout = *compute->layout();
   absl::Status status = CompareManifests(layout.manifest, manifest->tensors);
+  auto reader = engine->checkpoints_.Open(*manifest);
+  if (status.ok()) status = reader.status();
   if (!status.ok()) return status;
-  absl::StatusOr<CheckpointReader> reader =
-      engine->checkpoints_.Open(*manifest);
-  if (!reader.ok()) return reader.status();
-  status = VerifyShare(&*reader, engine->options_.ordinal,
+  reader->SetProgress(&engine->bytes_progress_);
+  const auto verify = [&] {
+    return VerifyShare(&*reader, engine->options_.ordinal,
                        engine->options_.num_shards);
+  };
+  const bool held = [&] {
+    MutexLock lock(&engine->mutex_);
+    return engine->home_.held();
+  }();
+  // What is in memory is given up for a good checkpoint alone. Else what was
+  // loaded is compared afterwards, so that each byte is read once.
+  if (held) status = verify();
   if (!status.ok()) return status;
   {
     MutexLock lock(&engine->mutex_);
@@ -232,6 +241,8 @@ absl::Status ShardEngine::Recovery::LoadHome(ShardEngine* engine,
       RestoreArrays(&*reader, layout, engine->options_.optimizer,
                     &engine->backend_, compute->store());
   if (!snapshot.ok()) return snapshot.status();
+  if (!held) status = verify();
+  if (!status.ok()) return status;
   LogInfo("loaded the checkpoint of ", DescribeVersion(manifest->id), " as ",
           DescribeVersion(phase.recover.target));
   engine->loaded_ = *std::move(snapshot);

@@ -15,6 +15,7 @@
 #include "kernels/backend.h"
 #include "proto/shard_plan.h"
 #include "server/base/mutex.h"
+#include "server/base/progress.h"
 #include "server/ingest/shard_layout.h"
 #include "server/round/neighbour_peer.h"
 #include "server/round/phase.h"
@@ -65,8 +66,10 @@ class ShardReplica {
   // `repeated`: it may be at the target by what an earlier call has begun.
   absl::Status Recover(CopyAction action, const VersionId& target,
                        bool repeated);
-  // Gets all of the copy from `peer`. Void until it is all there.
-  absl::Status Fetch(const CopyHeader& header, NeighbourPeer* peer);
+  // Gets all of the copy from `peer`; each slice is progress. Void until it is
+  // all there.
+  absl::Status Fetch(const CopyHeader& header, NeighbourPeer* peer,
+                     Progress* progress);
   // Fills `to` with an array, 0 to 2, padding included.
   absl::Status Read(int array, absl::Span<float> to) const;
 

@@ -61,8 +61,8 @@ absl::Status ShardReplica::Recover(CopyAction action, const VersionId& target,
   return TakeStep();
 }
 
-absl::Status ShardReplica::Fetch(const CopyHeader& header,
-                                 NeighbourPeer* peer) {
+absl::Status ShardReplica::Fetch(const CopyHeader& header, NeighbourPeer* peer,
+                                 Progress* progress) {
   {
     MutexLock lock(&mutex_);
     copy_.Void();
@@ -73,7 +73,10 @@ absl::Status ShardReplica::Fetch(const CopyHeader& header,
                          1 + OptimizerStateArrays(options_.optimizer), &target);
   RecordText record;
   CopySink sink;
-  sink.slice = [&](const CopySlice& slice) { return receiver.Take(slice); };
+  sink.slice = [&](const CopySlice& slice) {
+    progress->Note();
+    return receiver.Take(slice);
+  };
   sink.record = [&](std::string text) {
     record = std::make_shared<const std::string>(std::move(text));
     return absl::OkStatus();

@@ -97,8 +97,11 @@ absl::StatusOr<PhaseResult> ShardEngine::Replication::Prepare(
   }
   engine->unchanged_ = phase.publish.unchanged;
   if (!engine->unchanged_) {
-    // A newer epoch is not kept waiting for it.
-    const auto check = [&] { return engine->CheckEpoch(phase.epoch); };
+    // A newer epoch is not kept waiting for it. It is asked before each slice.
+    const auto check = [&] {
+      engine->bytes_progress_.Note();
+      return engine->CheckEpoch(phase.epoch);
+    };
     CombinedSender sender(engine->buddy_, header, compute->layout().get(),
                           &compute->combined(), check,
                           engine->options_.background);

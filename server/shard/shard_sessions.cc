@@ -30,6 +30,12 @@ absl::Status ShardEngine::EnsureRow(uint64_t epoch, int32_t rank) {
     MutexLock lock(&mutex_);
     absl::Status status = CheckRank(epoch, rank);
     if (!status.ok() || compute_->rows()->HasCommon(rank)) return status;
+    // In a recovery the session that lives here goes on in its own row.
+    const auto alive = sessions_.alive().find(rank);
+    if (!epoch_.open() && alive != sessions_.alive().end() &&
+        compute_->rows()->Granted(rank, alive->second)) {
+      return status;
+    }
     compute = compute_;
     plan = compute->PlanWith(1);
     succeeds = compute->rows()->HasGranted(rank);

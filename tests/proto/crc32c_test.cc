@@ -29,5 +29,20 @@ TEST(Crc32cTest, PiecesGiveTheWhole) {
   }
 }
 
+TEST(Crc32cTest, ChecksumsOfPiecesGiveThatOfTheWhole) {
+  const std::string bytes = "the quick brown fox jumps over the lazy dog";
+  for (size_t cut = 0; cut <= bytes.size(); ++cut) {
+    EXPECT_EQ(
+        ConcatCrc32c(Crc32c(bytes.substr(0, cut)), Crc32c(bytes.substr(cut)),
+                     static_cast<int64_t>(bytes.size() - cut)),
+        Crc32c(bytes))
+        << cut;
+  }
+  const std::string large(1234567, 'x');
+  EXPECT_EQ(ConcatCrc32c(Crc32c("ab"), Crc32c(large),
+                         static_cast<int64_t>(large.size())),
+            Crc32c("ab" + large));
+}
+
 }  // namespace
 }  // namespace agg

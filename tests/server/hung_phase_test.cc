@@ -35,5 +35,21 @@ TEST(HungPhaseTest, AnotherPhaseBeginsAnew) {
   }
 }
 
+// A checkpoint that takes long to read ends no shard; a read that hangs does.
+TEST(HungPhaseTest, WhatMakesProgressDoesNotHang) {
+  HungPhase hung(absl::Seconds(5));
+  absl::Time now = absl::FromUnixSeconds(1000);
+  RunningPhase phase = {1, PhaseKind::kRecover, 0};
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_EQ(hung.Look(phase, now), "");
+    ++phase.progress;
+    now += absl::Seconds(4);
+  }
+  EXPECT_EQ(hung.Look(phase, now), "");
+  EXPECT_EQ(hung.Look(phase, now + absl::Seconds(4)), "");
+  EXPECT_EQ(hung.Look(phase, now + absl::Seconds(5)),
+            "phase recover of round 0 has hung for 5s (phase_timeout_seconds)");
+}
+
 }  // namespace
 }  // namespace agg

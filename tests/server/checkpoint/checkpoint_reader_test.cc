@@ -1,5 +1,7 @@
 #include "server/checkpoint/checkpoint_reader.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -14,6 +16,7 @@
 #include "gtest/gtest.h"
 #include "proto/crc32c.h"
 #include "server/base/file_system.h"
+#include "server/base/progress.h"
 #include "server/checkpoint/checkpoint_folder.h"
 #include "server/checkpoint/checkpoint_limits.h"
 #include "server/checkpoint/checkpoint_manifest.h"
@@ -72,6 +75,112 @@ class DamageTest : public testing::Test {
 
   SimDisk disk_;
 };
+
+// Counts what is read, of the files of another one.
+class CountedFiles : public FileSystem {
+ public:
+  explicit CountedFiles(FileSystem* files) : files_(files) {}
+
+  absl::StatusOr<std::unique_ptr<ReadableFile>> Open(
+      const std::string& path) override {
+    auto file = files_->Open(path);
+    if (!file.ok()) return file.status();
+    return std::make_unique<File>(*std::move(file), &num_read_, &largest_);
+  }
+  absl::StatusOr<std::unique_ptr<WritableFile>> Create(
+      const std::string& path) override {
+    return files_->Create(path);
+  }
+  absl::Status CreateFolder(const std::string& path) override {
+    return files_->CreateFolder(path);
+  }
+  absl::Status Rename(const std::string& from, const std::string& to) override {
+    return files_->Rename(from, to);
+  }
+  absl::Status SyncFolder(const std::string& path) override {
+    return files_->SyncFolder(path);
+  }
+  absl::StatusOr<std::vector<std::string>> List(
+      const std::string& path) override {
+    return files_->List(path);
+  }
+  absl::Status Remove(const std::string& path) override {
+    return files_->Remove(path);
+  }
+  int64_t num_read() const { return num_read_; }
+  int64_t largest() const { return largest_; }
+
+ private:
+  class File : public ReadableFile {
+   public:
+    File(std::unique_ptr<ReadableFile> file, int64_t* num_read,
+         int64_t* largest)
+        : file_(std::move(file)), num_read_(num_read), largest_(largest) {}
+    int64_t num_bytes() const override { return file_->num_bytes(); }
+    absl::Status Read(int64_t offset, absl::Span<char> bytes) override {
+      const auto size = static_cast<int64_t>(bytes.size());
+      *num_read_ += size;
+      *largest_ = std::max(*largest_, size);
+      return file_->Read(offset, bytes);
+    }
+
+   private:
+    const std::unique_ptr<ReadableFile> file_;
+    int64_t* const num_read_;
+    int64_t* const largest_;
+  };
+
+  FileSystem* const files_;
+  int64_t num_read_ = 0;
+  int64_t largest_ = 0;
+};
+
+// A checkpoint that takes hours to read is read once; and each piece of it is
+// progress, so that nobody takes it for one that hangs.
+TEST_F(DamageTest, EachByteOfAPartThatIsLoadedIsReadOnce) {
+  const std::string folder = OpenFolder(&disk_, "/disk", 2).PathOf(kNew);
+  const auto manifest = ReadCheckpointManifest(&disk_, folder, kNew);
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  CountedFiles files(&disk_);
+  auto reader = CheckpointReader::Create(&files, folder, *manifest);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  Progress progress;
+  reader->SetProgress(&progress);
+  for (const int part : {0, 1}) {
+    const int64_t before = files.num_read();
+    for (const int32_t slice : reader->plan().slices_of_shard[part]) {
+      for (int array = 0; array <= manifest->num_state_arrays; ++array) {
+        std::vector<float> values(
+            static_cast<size_t>(reader->plan().slices[slice].num_elements));
+        const uint64_t moved = progress.count();
+        ASSERT_EQ(reader->ReadSlice(slice, array, absl::MakeSpan(values)),
+                  absl::OkStatus());
+        EXPECT_GT(progress.count(), moved);
+      }
+    }
+    EXPECT_EQ(reader->VerifyPart(part), absl::OkStatus());
+    EXPECT_EQ(files.num_read() - before, manifest->parts[part].num_bytes);
+  }
+  EXPECT_LE(files.largest(), int64_t{1} << 20);
+}
+
+// What the slices' own checksums do not cover is found all the same.
+TEST_F(DamageTest, WhatWasReadSliceBySliceIsComparedAsAWhole) {
+  const std::string path = NewFile("part-00000-of-00002.npz");
+  // The archive's last bytes belong to no slice.
+  disk_.FlipBit(path, static_cast<int64_t>(8 * disk_.Bytes(path).size()) - 1);
+  const std::string folder = OpenFolder(&disk_, "/disk", 2).PathOf(kNew);
+  const auto manifest = ReadCheckpointManifest(&disk_, folder, kNew);
+  auto reader = CheckpointReader::Create(&disk_, folder, *manifest);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  for (const int32_t slice : reader->plan().slices_of_shard[0]) {
+    std::vector<float> values(
+        static_cast<size_t>(reader->plan().slices[slice].num_elements));
+    ASSERT_EQ(reader->ReadSlice(slice, 0, absl::MakeSpan(values)),
+              absl::OkStatus());
+  }
+  EXPECT_TRUE(absl::IsDataLoss(reader->VerifyPart(0)));
+}
 
 TEST_F(DamageTest, WithoutAnyBothAreGood) {
   EXPECT_EQ(Check(kOld), absl::OkStatus());

@@ -72,6 +72,43 @@ TEST_F(PhaseWatchTest, SaysWhoIsWaitedForAndSinceWhen) {
             "round 7 has waited 18s for shard 0, shard 1 (h:2) (phase update)");
 }
 
+// What reads and fetches takes as long as it takes, while it moves.
+TEST_F(PhaseWatchTest, WhatMakesProgressIsNotLateAndWhatStopsIs) {
+  Phase recover = Close(0);
+  recover.kind = PhaseKind::kRecover;
+  const PhaseWatch::Call own(&watch_, 0, recover);
+  const PhaseWatch::Call call(&watch_, 1, recover);
+  uint64_t progress = 100;
+  EXPECT_THAT(watch_.TakeLate({7, progress}), IsEmpty());
+  for (int i = 0; i < 10; ++i) {
+    clock_.Advance(absl::Seconds(59));
+    // Shard 0 has a number that does not move.
+    const std::vector<LatePhase> late = watch_.TakeLate({7, ++progress});
+    ASSERT_THAT(late, SizeIs(i == 1 ? 1 : 0)) << i;
+    if (i == 1) {
+      EXPECT_EQ(late[0].shard, 0);
+    }
+  }
+  clock_.Advance(absl::Seconds(59));
+  EXPECT_THAT(watch_.TakeLate({7, progress}), IsEmpty());
+  clock_.Advance(absl::Seconds(1));
+  const std::vector<LatePhase> late = watch_.TakeLate({7, progress});
+  ASSERT_THAT(late, SizeIs(1));
+  EXPECT_EQ(late[0].text,
+            "shard 1 (h:2) has made no progress in phase recover of round 0 "
+            "for 1m (phase_timeout_seconds)");
+}
+
+TEST_F(PhaseWatchTest, OtherCallsHaveTheirOwnNames) {
+  const PhaseWatch::Call call(&watch_, 0, "reserve_row", 4);
+  clock_.Advance(absl::Minutes(1));
+  const std::vector<LatePhase> late = watch_.TakeLate();
+  ASSERT_THAT(late, SizeIs(1));
+  EXPECT_EQ(late[0].text,
+            "shard 0 has not answered reserve_row within 1m "
+            "(phase_timeout_seconds)");
+}
+
 // P31: a coordinator that was frozen has waited for nobody meanwhile.
 TEST_F(PhaseWatchTest, FrozenTimeDoesNotCount) {
   TickClock ticks(&clock_);

@@ -1,9 +1,11 @@
 // What a coordinator asks of another shard between two epochs, over a loopback
 // server. The engine behind it only notes what arrives.
+#include <atomic>
 #include <functional>
 #include <future>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -60,6 +62,9 @@ class NotingEngine : public ShardEngine {
     return result;
   }
 
+  uint64_t Progress() const override { return progress; }
+
+  std::atomic<uint64_t> progress{0};
   // Set before, and looked at after, the calls of a test's only thread.
   uint64_t promise = 0;
   ShardInventory inventory;
@@ -313,6 +318,17 @@ TEST_F(RemoteRecoveryTest, ADiskThatHangsFailsTheCall) {
   EXPECT_THAT(std::string(status.message()),
               HasSubstr(" has not answered phase seal within 1ms"));
   EXPECT_EQ(peer_->SetFacts(kEpoch, JobFacts()), absl::OkStatus());
+}
+
+// A shard that takes long over many bytes says that it goes on (P31).
+TEST_F(RemoteRecoveryTest, ProgressComesOnTheStream) {
+  ASSERT_TRUE(peer_->Attach(kEpoch, nullptr).ok());
+  EXPECT_EQ(peer_->Progress(), 0u);
+  for (const uint64_t progress : {1, 5, 700}) {
+    engine_->progress = progress;
+    shard_.rpc()->LookForCoordinator();
+    while (peer_->Progress() != progress) std::this_thread::yield();
+  }
 }
 
 }  // namespace
