@@ -135,6 +135,7 @@ class Chaos:
         self.events = sorted(events)
         self.replicated = replicated
         self.say = say
+        self.before = None  # the status when the last event began
         self.pauses = []
         self.status_error = ""  # of the last call that had one
         self.histories = []  # epochs of the seed and of rewinds, as seen
@@ -161,6 +162,7 @@ class Chaos:
                 and before["checkpoint"]["restored_made"] == "0"):
             return
         self.events.pop(0)
+        self.before = before
         self._note(before)
         time.sleep(self.rng.uniform(0, self._round_seconds))
         began = time.monotonic()

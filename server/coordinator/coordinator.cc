@@ -80,10 +80,7 @@ Coordinator::~Coordinator() {
     MutexLock lock(&mutex_);
     const absl::Status stops = state_.CheckAcceptingCalls();
     refused = state_.checkpoints()->Refuse(stops);
-    for (auto& waiter : facts_waiters_) {
-      refused.Add([waiter = std::move(waiter), stops] { waiter(stops); });
-    }
-    facts_waiters_.clear();
+    refused.Add(kept_answers_.Refuse(stops));
   }
   refused.Run();
   EndOrder(absl::UnavailableError("the coordinator is shutting down"));
@@ -117,13 +114,30 @@ void Coordinator::Start() {
 
 void Coordinator::CheckDeadlines() {
   joins_.Expire(clock_->Now());
-  for (const LatePhase& late : phase_watch_.TakeLate()) {
+  ExpireKeptAnswers();
+  std::vector<uint64_t> progress;
+  for (int i = 0; i < peers_.size(); ++i) {
+    progress.push_back(peers_.peer(i)->Progress());
+  }
+  for (const LatePhase& late : phase_watch_.TakeLate(progress)) {
     const absl::Status reason = absl::UnavailableError(late.text);
     // The epoch's end is logged with the reason. A shard of this process cannot
     // be given up: the loop stays in it until the process ends.
     LoseEpoch(late.epoch, reason);
     peers_.peer(late.shard)->GiveUp(late.epoch, reason);
   }
+}
+
+void Coordinator::ExpireKeptAnswers() {
+  DeferredCalls calls;
+  {
+    MutexLock lock(&mutex_);
+    const absl::Status accepting = state_.CheckAcceptingCalls();
+    calls = kept_answers_.Expire(
+        clock_->Now(), accepting.ok() ? "a shard has not answered"
+                                      : std::string(accepting.message()));
+  }
+  calls.Run();
 }
 
 void Coordinator::CheckDeadlinesEachSecond() {
@@ -173,7 +187,7 @@ absl::Status Coordinator::Enqueue(std::optional<uint64_t> epoch,
 void Coordinator::Leave(uint64_t epoch, uint64_t session,
                         std::function<void(absl::Status)> done) {
   const absl::Status status = Enqueue(
-      epoch, [this, epoch, session, done] { done(DoLeave(epoch, session)); });
+      epoch, [this, epoch, session, done] { DoLeave(epoch, session, done); });
   if (!status.ok()) done(status);
 }
 
@@ -182,7 +196,7 @@ void Coordinator::Evict(int32_t rank, const std::string& reason,
   absl::Status status = ValidateText("reason", reason);
   if (status.ok()) {
     status = Enqueue(
-        {}, [this, rank, reason, done] { done(DoEvict(rank, reason)); });
+        {}, [this, rank, reason, done] { DoEvict(rank, reason, done); });
   }
   if (!status.ok()) done(status);
 }
@@ -277,6 +291,10 @@ void Coordinator::Drain(absl::Time deadline) {
     // A round that has just ended has answers; nothing else will have any.
     if (state_.epoch_on()) calls.Add(state_.ReplyToWaiters());
     calls.Add(state_.waiters()->FailAll(state_.CheckAcceptingCalls()));
+    // No epoch begins any more in which shards could confirm it.
+    if (!state_.epoch_on()) {
+      calls.Add(kept_answers_.Refuse(state_.CheckAcceptingCalls()));
+    }
   }
   calls.Run();
 }

@@ -39,6 +39,7 @@
 #include "server/coordinator/deferred_calls.h"
 #include "server/coordinator/job_start.h"
 #include "server/coordinator/join_queue.h"
+#include "server/coordinator/kept_answers.h"
 #include "server/coordinator/loss_listener.h"
 #include "server/coordinator/outcome_waiters.h"
 #include "server/coordinator/peer_group.h"
@@ -144,6 +145,8 @@ class Coordinator {
   // The caller of a waiting call has gone: its `done` is not called. What it
   // has committed stands.
   void CancelWait(uint64_t number);
+  // Answered when all shards know it (P49), as Evict and SetRuleEverywhere are;
+  // UNAVAILABLE: it is done here, and they have not confirmed it in time.
   void Leave(uint64_t epoch, uint64_t session,
              std::function<void(absl::Status)> done);
 
@@ -155,11 +158,13 @@ class Coordinator {
   absl::StatusOr<RuleChangeResult> SetRule(const RuleChange& change,
                                            const CombinationCheck& check);
   // The same, answered when all shards have it, so that no process that is lost
-  // takes it along. UNAVAILABLE: the coordinator stops before.
+  // takes it along. UNAVAILABLE: the coordinator stops before, or they have not
+  // confirmed it in time (KeptAnswers).
   using RuleCallback = std::function<void(absl::StatusOr<RuleChangeResult>)>;
   void SetRuleEverywhere(const RuleChange& change, RuleCallback done);
-  // Ends the rank's session, ABORTED "evicted: reason"; what it has committed
-  // stands. NOT_FOUND; INVALID_ARGUMENT for a reason over kMaxTextBytes.
+  // Ends the rank's session for good, ABORTED "evicted: reason"; what it has
+  // committed stands. Answered when all shards keep it, as above. NOT_FOUND;
+  // INVALID_ARGUMENT for a reason over kMaxTextBytes.
   void Evict(int32_t rank, const std::string& reason,
              std::function<void(absl::StatusOr<Eviction>)> done);
   // Takes a checkpoint as soon as no round is in execution; answered when it is
@@ -268,6 +273,8 @@ class Coordinator {
   absl::Status AwaitPerson(const std::string& what);
   std::string Remedies() const;
   void Note(const std::string& what);
+  // Of a job that is not seeded.
+  void TakeUnseededFacts(const RecoveryDecision& decision);
   absl::StatusOr<std::string> ReadCheckpoint(uint64_t epoch,
                                              const VersionId& id,
                                              CheckpointManifest* manifest);
@@ -346,12 +353,19 @@ class Coordinator {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The bodies of deadlines_thread_ and address_thread_.
   void CheckDeadlinesEachSecond();
+  void ExpireKeptAnswers();
   void CheckAddressEachSecond();
   // The text of the record of a round that is about to be prepared.
   std::string MakeRecord(const RoundReport& report, JobRecord record);
   std::string TextOf(JobRecord record);
-  absl::Status DoLeave(uint64_t epoch, uint64_t session);
-  absl::StatusOr<Eviction> DoEvict(int32_t rank, const std::string& reason);
+  void DoLeave(uint64_t epoch, uint64_t session,
+               const std::function<void(absl::Status)>& done);
+  void DoEvict(int32_t rank, const std::string& reason,
+               const std::function<void(absl::StatusOr<Eviction>)>& done);
+  // `done` hears when all shards have confirmed what the coordinator keeps
+  // (P49). FactsIfDue asks them.
+  void AnswerWhenKept(const std::string& what, KeptAnswers::Done done)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status PropagateSession(uint64_t epoch, const SessionChange& change);
   // Carries out what the job's state asks for: shards, workers and waiters
   // hear what concerns them.
@@ -400,9 +414,7 @@ class Coordinator {
   // By ordinal: of the job, and of the one that restore_job names.
   std::vector<CheckpointListing> seen_ ABSL_GUARDED_BY(mutex_);
   std::vector<CheckpointListing> seen_of_other_ ABSL_GUARDED_BY(mutex_);
-  // Who hears that all shards have the newest facts, or why not.
-  std::vector<std::function<void(const absl::Status&)>> facts_waiters_
-      ABSL_GUARDED_BY(mutex_);
+  KeptAnswers kept_answers_ ABSL_GUARDED_BY(mutex_);
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   // Of the loop; InfinitePast: it is awake, and looks before it sleeps again.
   absl::Time asleep_until_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();

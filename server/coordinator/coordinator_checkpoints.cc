@@ -3,7 +3,6 @@
 // the checkpoint and nothing else.
 #include <algorithm>
 #include <functional>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -217,34 +216,31 @@ std::string Coordinator::TextOf(JobRecord record) {
 void Coordinator::FactsIfDue() {
   std::optional<JobFacts> facts;
   uint64_t epoch = 0;
-  // With the facts, since who comes later waits for later ones.
-  std::vector<std::function<void(const absl::Status&)>> waiters;
   {
     MutexLock lock(&mutex_);
     facts = state_.TakeNewFacts();
     if (!facts.has_value()) return;
     epoch = state_.job()->epoch();
-    waiters.swap(facts_waiters_);
+    // With the facts, since who comes later waits for later ones.
+    kept_answers_.Send();
   }
   const absl::Status status = peers_.ForEach(
       [&](int, ShardPeer* peer) { return peer->SetFacts(epoch, *facts); });
-  if (status.ok()) {
-    for (const auto& waiter : waiters) waiter(absl::OkStatus());
-    return;
-  }
-  LoseEpoch(epoch, status);
+  if (!status.ok()) LoseEpoch(epoch, status);
+  DeferredCalls calls;
   {
     MutexLock lock(&mutex_);
-    // The next epoch gets them again, and then the waiters have their answer.
-    if (!state_.lost_after_end()) {
+    if (status.ok()) {
+      calls = kept_answers_.Kept();
+    } else if (state_.lost_after_end()) {
+      calls = kept_answers_.Refuse(status);
+    } else {
+      // The next epoch gets them again, and then all have their answers.
       state_.RepeatFacts();
-      facts_waiters_.insert(facts_waiters_.begin(),
-                            std::make_move_iterator(waiters.begin()),
-                            std::make_move_iterator(waiters.end()));
-      return;
+      kept_answers_.NotKept();
     }
   }
-  for (const auto& waiter : waiters) waiter(status);
+  calls.Run();
 }
 
 }  // namespace agg

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "server/base/log.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/job_state.h"
@@ -17,29 +18,53 @@ absl::Status Coordinator::PropagateSession(uint64_t epoch,
 
 // --- Ends of sessions --------------------------------------------------------
 
-absl::Status Coordinator::DoLeave(uint64_t epoch, uint64_t session) {
+void Coordinator::DoLeave(uint64_t epoch, uint64_t session,
+                          const std::function<void(absl::Status)>& done) {
   absl::Status status;
+  bool waits = false;
   {
     MutexLock lock(&mutex_);
+    // In a job that is over no round asks any more who is in.
+    waits = !state_.finished();
     status = state_.CheckAcceptingCalls(epoch);
     if (status.ok()) status = state_.Leave(session, clock_->Now());
+    waits = waits && status.ok();
+    if (waits) AnswerWhenKept("the session has left", done);
   }
   DeliverEffects();
-  return status;
+  if (!waits) done(status);
 }
 
-absl::StatusOr<Eviction> Coordinator::DoEvict(int32_t rank,
-                                              const std::string& reason) {
+void Coordinator::DoEvict(
+    int32_t rank, const std::string& reason,
+    const std::function<void(absl::StatusOr<Eviction>)>& done) {
   absl::StatusOr<Eviction> eviction = absl::UnknownError("");
   {
     MutexLock lock(&mutex_);
     const absl::Status status = state_.CheckAcceptingCalls();
-    if (!status.ok()) return status;
-    eviction = state_.job()->Evict(rank, reason);
+    if (status.ok()) {
+      eviction = state_.job()->Evict(rank, reason);
+    } else {
+      eviction = status;
+    }
+    if (eviction.ok()) {
+      AnswerWhenKept(absl::StrCat("rank ", rank, " is evicted"),
+                     [done, eviction](const absl::Status& kept) {
+                       done(kept.ok() ? eviction : kept);
+                     });
+    }
   }
-  if (!eviction.ok()) return eviction;
-  DeliverEffects();
-  return eviction;
+  if (eviction.ok()) {
+    DeliverEffects();
+  } else {
+    done(eviction);
+  }
+}
+
+void Coordinator::AnswerWhenKept(const std::string& what,
+                                 KeptAnswers::Done done) {
+  kept_answers_.Add(what, clock_->Now(), std::move(done));
+  state_.RepeatFacts();
 }
 
 bool Coordinator::ExpireIfDue() {
@@ -67,12 +92,12 @@ void Coordinator::DeliverEffects() {
     calls = state_.Announce(effects);
   }
   // Shards first: when a worker hears that its session is over, no shard takes
-  // its calls any more.
-  FactsIfDue();
+  // its calls any more. The facts come last, since answers go out with them.
   for (const SessionChange& change : effects.changes) {
     const absl::Status status = PropagateSession(epoch, change);
     if (!status.ok()) LoseEpoch(epoch, status);
   }
+  FactsIfDue();
   calls.Run();
   for (const Departure& departure : effects.departures) {
     if (on_lost_ == nullptr || !IsLoss(departure.kind)) continue;

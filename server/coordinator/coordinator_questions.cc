@@ -21,17 +21,18 @@ void Coordinator::SetRuleEverywhere(const RuleChange& change,
   absl::StatusOr<RuleChangeResult> result = absl::UnknownError("");
   {
     MutexLock lock(&mutex_);
-    if (facts_waiters_.size() < kMaxQueuedCalls) {
+    if (kept_answers_.size() < kMaxQueuedCalls) {
       result = state_.SetRule(change, nullptr);
     } else {
       result = absl::UnavailableError(
-          absl::StrCat(facts_waiters_.size(),
+          absl::StrCat(kept_answers_.size(),
                        " changes wait until all shards have them; try again"));
     }
     if (result.ok()) {
-      facts_waiters_.push_back([done, result](const absl::Status& status) {
-        done(status.ok() ? result : status);
-      });
+      AnswerWhenKept("the rule is set",
+                     [done, result](const absl::Status& status) {
+                       done(status.ok() ? result : status);
+                     });
       changed_.NotifyAll();
       return;
     }

@@ -30,14 +30,14 @@ absl::Status Coordinator::Recover(
     return AwaitPerson(decision.text);
   }
   NoteBeginning(epoch, decision);
-  if (decision.kind == RecoveryDecision::Kind::kNothing)
+  if (decision.kind == RecoveryDecision::Kind::kNothing) {
+    // What operators were told before the first version is on some shard.
+    TakeUnseededFacts(decision);
     return absl::OkStatus();
+  }
   Note(decision.text);
   if (decision.kind == RecoveryDecision::Kind::kUnseeded) {
-    {
-      MutexLock lock(&mutex_);
-      state_.AdoptFacts(decision.plans.front().facts, 0);
-    }
+    TakeUnseededFacts(decision);
     return RunRecover(epoch, decision, "");
   }
   start->emplace();
@@ -68,6 +68,11 @@ absl::Status Coordinator::Recover(
     if (!borrows_) SealAgain(epoch, text);
   }
   return status;
+}
+
+void Coordinator::TakeUnseededFacts(const RecoveryDecision& decision) {
+  MutexLock lock(&mutex_);
+  state_.AdoptFacts(decision.plans.front().facts, 0);
 }
 
 void Coordinator::Note(const std::string& what) {
@@ -237,9 +242,16 @@ absl::Status Coordinator::GiveSessions(uint64_t epoch, const JobStart& start) {
     MutexLock lock(&mutex_);
     facts = state_.facts();
   }
-  return peers_.ForEach([&](int, ShardPeer* peer) {
+  return peers_.ForEach([&](int ordinal, ShardPeer* peer) {
     absl::Status status = peer->SetFacts(epoch, facts);
     for (const SessionChange& change : changes) {
+      // As before a Join (P32): memory takes as long as it takes, and
+      // SetSession has a deadline. One row at a time, so that each is progress.
+      if (status.ok() && !change.remove) {
+        const PhaseWatch::Call call(&phase_watch_, ordinal, "reserve_row",
+                                    epoch);
+        status = peer->ReserveRow(epoch, change.rank);
+      }
       if (status.ok()) status = peer->SetSession(epoch, change);
     }
     return status;

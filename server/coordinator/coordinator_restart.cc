@@ -41,6 +41,16 @@ SessionTable EndedOf(const SessionTable& known) {
   return ended;
 }
 
+// Of those whom operators have evicted the facts have the reasons, too.
+void AddEvictedTo(const std::vector<EvictedSession>& evicted,
+                  SessionTable* sessions) {
+  for (const EvictedSession& one : evicted) {
+    if (sessions->Knows(one.session)) continue;
+    sessions->Begin(one.session, /*rank=*/-1);
+    sessions->End(one.session, absl::AbortedError(one.reason));
+  }
+}
+
 // Who is known to be over stays so: a worker that was frozen gets a new
 // session and not the old one, which some shards would refuse.
 void AddEnded(const std::vector<ShardInventory>& inventories,
@@ -91,14 +101,23 @@ absl::Status Coordinator::TakeFacts(uint64_t epoch,
   } else if (decision->kind != RecoveryDecision::Kind::kRewind) {
     if (facts < *sealed) facts = *sealed;
   } else {
-    // What was changed since then is undone with the rounds (P37).
-    if (!facts.text.empty() && facts.text != sealed->text) {
-      LogWarning(
-          "recovery: what was changed between rounds since the checkpoint "
-          "is undone: ",
-          facts.text);
+    const absl::StatusOr<JobChanges> before = ParseJobChanges(sealed->text);
+    if (!before.ok()) return before.status();
+    std::string text = sealed->text;
+    const absl::StatusOr<JobChanges> newest = ParseJobChanges(facts.text);
+    if (newest.ok()) {
+      text = JobChangesText(AfterRewind(*before, *newest));
+      if (newest->finished && !before->finished) {
+        LogWarning(
+            "recovery: the job goes back to before its end, which is undone "
+            "with the rounds: ",
+            newest->end_reason);
+      }
+    } else {
+      LogWarning("recovery: what was changed between rounds is lost: ",
+                 newest.status().message());
     }
-    facts = {epoch, facts.number + 1, sealed->text};
+    facts = {epoch, facts.number + 1, std::move(text)};
   }
   for (RecoverPlan& plan : decision->plans) plan.facts = facts;
   return absl::OkStatus();
@@ -113,9 +132,12 @@ absl::Status Coordinator::FillStart(
   start->members = SurvivingMembers(inventories);
   bool known = false;
   {
+    // Before the record: what rules remember belongs to the rule that is set.
     MutexLock lock(&mutex_);
+    state_.AdoptFacts(decision.plans.front().facts, start->id.version);
     known = state_.job() != nullptr;
     if (known) start->sessions = EndedOf(state_.job()->sessions());
+    AddEvictedTo(state_.evicted(), &start->sessions);
   }
   AddEnded(inventories, &start->sessions);
   TakeOutEnded(inventories, start);
@@ -125,11 +147,6 @@ absl::Status Coordinator::FillStart(
     if (start->members.empty() && !known && !borrows_) {
       AddMembers(checkpoint, start);
     }
-  }
-  {
-    // Before the record: what rules remember belongs to the rule that is set.
-    MutexLock lock(&mutex_);
-    state_.AdoptFacts(decision.plans.front().facts, start->id.version);
   }
   absl::Status status = FillRecord(epoch, decision, checkpoint, start);
   if (!status.ok()) return status;

@@ -23,8 +23,7 @@ absl::StatusOr<CombineOptions> CoordinatorState::Changed(
   return after;
 }
 
-absl::StatusOr<RuleChangeResult> CoordinatorState::SetRule(
-    const RuleChange& change, const CombinationCheck& check) {
+absl::Status CoordinatorState::CheckSetRule() const {
   if (draining_) return CheckAcceptingCalls();
   if (finished()) {
     return absl::FailedPreconditionError(
@@ -37,6 +36,13 @@ absl::StatusOr<RuleChangeResult> CoordinatorState::SetRule(
         "no rule is set before all shards are attached; try again then: ",
         no_epoch_.message()));
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RuleChangeResult> CoordinatorState::SetRule(
+    const RuleChange& change, const CombinationCheck& check) {
+  const absl::Status may = CheckSetRule();
+  if (!may.ok()) return may;
   // Two changes before the next round add up.
   const CombineOptions& base = next_combine_.value_or(combine_);
   absl::StatusOr<CombineOptions> after = Changed(base, change);
@@ -49,15 +55,18 @@ absl::StatusOr<RuleChangeResult> CoordinatorState::SetRule(
     if (!status.ok()) return status;
   }
   const double learning_rate = after->schedule.learning_rate;
+  rule_set_ = JobChanges();
+  rule_set_.rule = ChangeTo(job_->seeded() ? combine_ : *after);
   next_combine_ = *std::move(after);
   if (job_->seeded()) {
     // The open round goes on as it began, whatever it waits for: workers may
     // have set their rows up for it.
     result.first_round = job_->version() + 1;
+    rule_set_.next_rule = ChangeTo(*next_combine_);
+    rule_set_.next_round = result.first_round;
   } else {
     AdoptNextCombination();
   }
-  rule_was_set_ = true;
   NoteChange();
   LogInfo("from round ", result.first_round, " on: rule ", result.after.rule,
           ", scope ", result.after.scope, ", step scale ",
@@ -68,18 +77,14 @@ absl::StatusOr<RuleChangeResult> CoordinatorState::SetRule(
 // --- Facts -------------------------------------------------------------------
 
 void CoordinatorState::NoteChange() {
-  JobChanges changes;
+  // With the round that the rule is from, also when that has begun: after a
+  // rewind the rounds before it are done again as they were.
+  JobChanges changes = rule_set_;
+  changes.evicted = evicted_;
   if (job_ != nullptr && job_->finished()) {
     changes.finished = true;
     changes.failed = job_->failed();
     changes.end_reason = job_->end_reason();
-  }
-  if (rule_was_set_) {
-    changes.rule = ChangeTo(combine_);
-    if (next_combine_.has_value()) {
-      changes.next_rule = ChangeTo(*next_combine_);
-      changes.next_round = job_ == nullptr ? 0 : job_->version() + 1;
-    }
   }
   facts_.epoch = job_ == nullptr ? 0 : job_->epoch();
   ++facts_.number;
@@ -99,6 +104,7 @@ void CoordinatorState::AdoptFacts(const JobFacts& facts, uint64_t version) {
   if (facts_ < facts) facts_ = facts;
   const absl::StatusOr<JobChanges> changes = ParseJobChanges(facts_.text);
   if (changes.ok()) {
+    AddEvicted(changes->evicted, &evicted_);
     ApplyRules(*changes, version);
   } else {
     LogWarning("what was changed between rounds is lost: ",
@@ -121,7 +127,10 @@ void CoordinatorState::ApplyRules(const JobChanges& changes, uint64_t version) {
                rule.ok() ? next.status().message() : rule.status().message());
     return;
   }
-  rule_was_set_ = changes.rule.has_value();
+  rule_set_ = JobChanges();
+  rule_set_.rule = changes.rule;
+  rule_set_.next_rule = changes.next_rule;
+  rule_set_.next_round = changes.next_round;
   const bool later =
       changes.next_rule.has_value() && version < changes.next_round;
   combine_ = later ? *std::move(rule) : *next;
@@ -193,12 +202,15 @@ absl::StatusOr<ResumeResult> CoordinatorState::Resume() {
 }
 
 void CoordinatorState::AdoptNextCombination() {
-  if (!next_combine_.has_value()) return;
+  // After a rewind its round may be far.
+  if (!next_combine_.has_value() || job_->version() < rule_set_.next_round) {
+    return;
+  }
   combine_ = *std::exchange(next_combine_, std::nullopt);
 }
 
 CombinationNames CoordinatorState::CombinationOf(uint64_t round) const {
-  const bool later = next_combine_.has_value() && round > job_->version();
+  const bool later = next_combine_.has_value() && round >= rule_set_.next_round;
   return NamesOf(later ? *next_combine_ : combine_);
 }
 

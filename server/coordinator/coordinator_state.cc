@@ -141,8 +141,14 @@ bool CoordinatorState::BeginEpoch(uint64_t epoch, std::optional<JobStart> start,
   lost_after_end_.clear();
   if (!start.has_value()) {
     job_ = std::make_unique<JobState>(options_, epoch, now);
-    AdoptNextCombination();
-    // Shards that hold no copy have forgotten them (P20).
+    if (next_combine_.has_value()) {
+      // Nothing is left of the rounds before it.
+      combine_ = *std::exchange(next_combine_, std::nullopt);
+      rule_set_ = JobChanges();
+      rule_set_.rule = ChangeTo(combine_);
+      NoteChange();
+    }
+    // A shard that is new does not know them.
     facts_are_new_ |= facts_.number > 0;
   } else {
     const std::optional<VersionId> restored = start->restored;
@@ -156,6 +162,7 @@ bool CoordinatorState::BeginEpoch(uint64_t epoch, std::optional<JobStart> start,
       checkpoints_.Begin(id, restored, now, borrowed);
     }
   }
+  job_->KeepEvicted(evicted_);
   ApplyEnd();
   arrivals_.BeginEpoch(job_->version());
   awaited_.Begin(0);

@@ -146,9 +146,12 @@ class CoordinatorState {
   // caller brings about. FAILED_PRECONDITION: it has not finished, or would end
   // at once. UNAVAILABLE: no epoch is on.
   absl::StatusOr<ResumeResult> Resume();
-  // They did not get them.
+  // They are to hear them again: they did not get them, or somebody waits for
+  // their word.
   void RepeatFacts() { facts_are_new_ = true; }
   const JobFacts& facts() const { return facts_; }
+  // Whom operators have ended, in any epoch.
+  const std::vector<EvictedSession>& evicted() const { return evicted_; }
 
   // Why parameters are not finite; "": they are, as far as rounds say.
   std::string NotFiniteText() const { return skipped_.NotFiniteText(); }
@@ -240,6 +243,8 @@ class CoordinatorState {
   const RecentRounds& recent_rounds() const { return recent_rounds_; }
 
  private:
+  // Whether a rule may be set now.
+  absl::Status CheckSetRule() const;
   // What a change leads to, if the job can be combined so.
   absl::StatusOr<CombineOptions> Changed(const CombineOptions& before,
                                          const RuleChange& change) const;
@@ -298,7 +303,10 @@ class CoordinatorState {
   uint64_t num_rewinds_ = 0;
   JobFacts facts_;
   bool facts_are_new_ = false;
-  bool rule_was_set_ = false;  // by an operator, once
+  // Its rule and next_rule: as an operator has set them last; none: as
+  // configured.
+  JobChanges rule_set_;
+  std::vector<EvictedSession> evicted_;  // oldest first
   CheckpointSchedule checkpoints_;
   Handover handover_;
   std::optional<EpochLoss> loss_;

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "server/base/job_phase.h"
@@ -11,6 +12,7 @@
 #include "server/coordinator/close_policy.h"
 #include "server/coordinator/coordinator_state.h"
 #include "server/coordinator/departures.h"
+#include "server/coordinator/job_facts.h"
 #include "server/coordinator/job_types.h"
 #include "server/coordinator/waiting_text.h"
 #include "server/round/round_report.h"
@@ -59,14 +61,22 @@ void CoordinatorState::LogJoin(const JoinCall& call,
 // and the end of the job. Joins are logged where they are answered.
 void CoordinatorState::NoteEffects(const JobEffects& effects) {
   const int num_left = static_cast<int>(job_->members().size());
+  std::vector<EvictedSession> evicted;
   for (const Departure& departure : effects.departures) {
     ++num_departures_[static_cast<size_t>(departure.kind)];
+    if (departure.kind == DepartureKind::kEvicted) {
+      evicted.push_back({departure.session, departure.reason});
+    }
     const std::string line = DescribeDeparture(departure, options_, num_left);
     if (departure.kind == DepartureKind::kLeft) {
       LogInfo(line);
     } else {
       LogWarning(line);
     }
+  }
+  if (!evicted.empty()) {
+    AddEvicted(evicted, &evicted_);
+    NoteChange();
   }
   for (const auto& [session, event] : effects.events) {
     if (event.kind != JobEventKind::kFinished) continue;

@@ -2,6 +2,9 @@
 // field that a later release adds disturbs nobody.
 #include "server/coordinator/job_facts.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "nlohmann/json.hpp"
 #include "server/base/field_error.h"
 #include "server/base/json.h"
@@ -65,6 +68,16 @@ RuleChange ReadRule(const JsonMembers& members) {
   return change;
 }
 
+constexpr char kEvicted[] = "evicted";  // a text of an older release lacks it
+
+Json EvictedList(const std::vector<EvictedSession>& evicted) {
+  Json list = Json::array();
+  for (const EvictedSession& one : evicted) {
+    list.push_back(Json{{"session", one.session}, {"reason", one.reason}});
+  }
+  return list;
+}
+
 Json RuleList(const std::optional<RuleChange>& change) {
   Json list = Json::array();
   if (change.has_value()) list.push_back(RuleJson(*change));
@@ -73,17 +86,43 @@ Json RuleList(const std::optional<RuleChange>& change) {
 
 }  // namespace
 
+void AddEvicted(const std::vector<EvictedSession>& more,
+                std::vector<EvictedSession>* evicted) {
+  for (const EvictedSession& one : more) {
+    const bool known =
+        std::any_of(evicted->begin(), evicted->end(),
+                    [&](const auto& it) { return it.session == one.session; });
+    if (!known) evicted->push_back(one);
+  }
+  if (evicted->size() <= kMaxEvictedSessions) return;
+  evicted->erase(evicted->begin(),
+                 evicted->end() - static_cast<int64_t>(kMaxEvictedSessions));
+}
+
+JobChanges AfterRewind(const JobChanges& sealed, const JobChanges& newest) {
+  JobChanges changes = sealed;
+  if (newest.rule.has_value()) {
+    changes.rule = newest.rule;
+    changes.next_rule = newest.next_rule;
+    changes.next_round = newest.next_round;
+  }
+  AddEvicted(newest.evicted, &changes.evicted);
+  return changes;
+}
+
 std::string JobChangesText(const JobChanges& changes) {
   if (!changes.finished && !changes.rule.has_value() &&
-      !changes.next_rule.has_value()) {
+      !changes.next_rule.has_value() && changes.evicted.empty()) {
     return "";
   }
-  return JsonLine(Json{{"finished", changes.finished},
-                       {"failed", changes.failed},
-                       {"end_reason", changes.end_reason},
-                       {"rule", RuleList(changes.rule)},
-                       {"next_rule", RuleList(changes.next_rule)},
-                       {"next_round", changes.next_round}});
+  Json json{{"finished", changes.finished},
+            {"failed", changes.failed},
+            {"end_reason", changes.end_reason},
+            {"rule", RuleList(changes.rule)},
+            {"next_rule", RuleList(changes.next_rule)},
+            {"next_round", changes.next_round}};
+  if (!changes.evicted.empty()) json[kEvicted] = EvictedList(changes.evicted);
+  return JsonLine(json);
 }
 
 absl::StatusOr<JobChanges> ParseJobChanges(absl::string_view text) {
@@ -105,7 +144,16 @@ absl::StatusOr<JobChanges> ParseJobChanges(absl::string_view text) {
     changes.next_rule = ReadRule(rule);
   });
   members.TakeInteger("next_round", &changes.next_round);
+  std::vector<EvictedSession> evicted;
+  if (members.Has(kEvicted)) {
+    members.TakeList(kEvicted, [&](const JsonMembers& one) {
+      evicted.emplace_back();
+      one.TakeInteger("session", &evicted.back().session);
+      one.Take("reason", &evicted.back().reason);
+    });
+  }
   if (!errors.empty()) return errors.status();
+  AddEvicted(evicted, &changes.evicted);
   return changes;
 }
 

@@ -1,11 +1,14 @@
 // What changes between two rounds, and a recovery must not forget (P37): that
-// the job has finished, and rules that operators have set. Pure.
+// the job has finished, rules that operators have set, and whom they have
+// evicted. Pure.
 #ifndef AGG_SERVER_COORDINATOR_JOB_FACTS_H_
 #define AGG_SERVER_COORDINATOR_JOB_FACTS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -14,6 +17,18 @@
 #include "server/round/recovery.h"
 
 namespace agg {
+
+// A session that an operator has ended: it never counts again.
+struct EvictedSession {
+  uint64_t session = 0;
+  std::string reason;  // what its calls get, with ABORTED
+};
+// So many are kept, the newest.
+inline constexpr size_t kMaxEvictedSessions = 256;
+
+// Adds those of `more` that `evicted` lacks, up to kMaxEvictedSessions.
+void AddEvicted(const std::vector<EvictedSession>& more,
+                std::vector<EvictedSession>* evicted);
 
 struct JobChanges {
   bool finished = false;
@@ -24,7 +39,13 @@ struct JobChanges {
   // From round next_round on; nothing: as now.
   std::optional<RuleChange> next_rule;
   uint64_t next_round = 0;
+  std::vector<EvictedSession> evicted;  // oldest first
 };
+
+// What holds after a rewind (P37): how the job stood when the checkpoint was
+// taken, but what operators were told holds on, which is the newest rule, from
+// its own round on, and every eviction.
+JobChanges AfterRewind(const JobChanges& sealed, const JobChanges& newest);
 
 // One line of JSON; "" if nothing has changed.
 std::string JobChangesText(const JobChanges& changes);

@@ -183,8 +183,13 @@ absl::StatusOr<Eviction> JobState::Evict(int32_t rank,
                                          const std::string& reason) {
   const auto found = members_.find(rank);
   if (found == members_.end()) {
+    const auto newest = newest_sessions_.find(rank);
+    const absl::Status end = newest == newest_sessions_.end()
+                                 ? absl::OkStatus()
+                                 : sessions_.Rank(newest->second).status();
     return absl::NotFoundError(
-        absl::StrCat("nobody is in the job as rank ", rank));
+        absl::StrCat("nobody is in the job as rank ", rank,
+                     end.ok() ? "" : "; its last session: ", end.message()));
   }
   const Member& member = found->second;
   const Eviction eviction = {member.session, member.client,
@@ -194,6 +199,15 @@ absl::StatusOr<Eviction> JobState::Evict(int32_t rank,
       {member.session, JobEvent{JobEventKind::kEvicted, version_, message}});
   RemoveMember(rank, DepartureKind::kEvicted, absl::AbortedError(message));
   return eviction;
+}
+
+void JobState::KeepEvicted(const std::vector<EvictedSession>& evicted) {
+  for (const EvictedSession& one : evicted) {
+    highest_session_ = std::max(highest_session_, one.session);
+    if (sessions_.Knows(one.session)) continue;
+    sessions_.Begin(one.session, /*rank=*/-1);
+    sessions_.End(one.session, absl::AbortedError(one.reason));
+  }
 }
 
 absl::Time JobState::ExpireLeases(absl::Time now) {

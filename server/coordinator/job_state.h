@@ -19,6 +19,7 @@
 #include "server/coordinator/close_policy.h"
 #include "server/coordinator/coordinator_types.h"
 #include "server/coordinator/departures.h"
+#include "server/coordinator/job_facts.h"
 #include "server/coordinator/job_record.h"
 #include "server/coordinator/job_start.h"
 #include "server/coordinator/job_types.h"
@@ -100,8 +101,10 @@ class JobState {
   absl::Status BeginGrace(uint64_t session, absl::Time now);
   absl::Status Leave(uint64_t session);
   // Ends the rank's session with ABORTED "evicted: reason". NOT_FOUND: nobody
-  // has joined as that rank.
+  // has joined as that rank, or nobody any more; the message says why.
   absl::StatusOr<Eviction> Evict(int32_t rank, const std::string& reason);
+  // These are over, with their reasons, whatever becomes of the job.
+  void KeepEvicted(const std::vector<EvictedSession>& evicted);
   // Ends sessions whose lease is over; when the next one ends, otherwise.
   absl::Time ExpireLeases(absl::Time now);
 

@@ -14,8 +14,10 @@ agg_report --audit proves that each gradient counted exactly once. With
 are lost. Further actions: cut (all connections to one shard, for up to 1.5 s),
 everything (all shards and workers killed at once), torn (all shards killed;
 one comes back to a checkpoint folder that is empty, older, or has a part that
-is cut; the job has to wait until the folder is put back), freeze_workers (all
-but rank 0, for up to 3 s, which meets some in the midst of a pull) and
+is cut; the job has to wait until the folder is put back), evict (an operator
+evicts a frozen worker, a shard is killed behind the answer, the worker thaws: its
+session never counts again, and another process takes its rank), freeze_workers
+(all but rank 0, for up to 3 s, which meets some in the midst of a pull) and
 frozen_observers (who ask all shards for the newest version, over TCP and Unix
 sockets, and never read it); the last two have all bytes sent, shared memory or
 not. With --edges a shard is
@@ -47,7 +49,7 @@ from tests.e2e import frozen_readers, proxies  # noqa: E402
 
 ACTIONS = ("kill", "coordinator", "pair", "recovery", "freeze", "long_freeze",
            "freeze_all", "cut", "term", "roll", "all", "everything", "torn",
-           "freeze_workers", "frozen_observers")
+           "freeze_workers", "frozen_observers", "evict")
 TEARS = ("empty", "older", "cut")
 CUT_SECONDS = (0.0, 1.5)
 EARLY_SECONDS = 1.5
@@ -69,6 +71,9 @@ def config_text(options, addresses, folder, more=""):
     if "cut" in options.actions.split(","):
         # The proxies that cut connections see TCP alone.
         lines.append('unix_socket: "off"')
+    if "evict" in options.actions.split(","):
+        # A round waits for the process that takes the rank.
+        lines.append(f"min_workers: {options.workers}")
     return "\n".join(lines) + "\n" + more
 
 
@@ -132,6 +137,14 @@ class Job:
             worker.wait()
         self.processes.running = [item for item in self.processes.running
                                   if item[1] not in self.workers]
+
+    def replace_worker(self, rank):
+        """Of one that has ended, as it had to."""
+        ended = self.workers[rank]
+        self.processes.running = [item for item in self.processes.running
+                                  if item[1] != ended]
+        self.workers[rank] = self.start_worker(rank)
+        self.worker_lives += 1
 
     def start_worker(self, rank):
         return self.processes.start(
@@ -213,6 +226,7 @@ class Disturber(chaos.Chaos):
             one.coordinator, rng, events,
             one.options.replication == "buddy", say)
         self.job = one
+        self.evicted = {}  # the version at which the answer was there
 
     def _cut(self):
         ordinal = self._any()
@@ -244,6 +258,45 @@ class Disturber(chaos.Chaos):
         """Before it is known how far the job is: seeded or not."""
         time.sleep(self.rng.uniform(0, EARLY_SECONDS))
         self.say(f"at the start: {self._kill()}")
+
+    def _evict(self):
+        rank = self.rng.randrange(1, self.job.options.workers)
+        worker = self.job.workers[rank]
+        worker.send_signal(signal.SIGSTOP)
+        command = [self.job.bin / "worker_client" / "tools" / "aggctl", "evict",
+                   f"--coordinator={self.job.coordinator}", f"--rank={rank}",
+                   "--reason=chaos", "--output=json", "--timeout=60"]
+        run = subprocess.run(command, capture_output=True, text=True,
+                             timeout=SILENT_SECONDS, check=False)
+        if run.returncode:
+            raise job.RunError(f"evict: {run.stderr}")
+        session = int(json.loads(run.stdout)["session"])
+        # It was answered OK: no kill undoes it.
+        what = self._kill()
+        status = self.settle(self.before, must_change=True)
+        self.evicted[session] = int(status["version"])
+        worker.send_signal(signal.SIGCONT)
+        if worker.wait(SILENT_SECONDS) == 0:
+            raise job.RunError(f"rank {rank} was evicted and has ended with 0")
+        log = max(self.job.folder.glob(f"worker_{rank}_life_*.log"),
+                  key=lambda path: int(path.stem.rsplit("_", 1)[1]))
+        if "evicted: chaos" not in log.read_text():
+            raise job.RunError(f"rank {rank} does not say that it was evicted")
+        self.job.replace_worker(rank)
+        return f"rank {rank} evicted, {what}"
+
+    def counted_again(self):
+        """Rows of evicted sessions in rounds after their eviction."""
+        found = []
+        for path in self.job.folder.glob("audit_*.log"):
+            for line in map(json.loads, path.read_text().splitlines()):
+                ended = self.evicted.get(line["session"])
+                if (ended is not None and line["included"]
+                        and line["round"] > ended):
+                    found.append(f"session {line['session']} was evicted at "
+                                 f"version {ended} and counts in round "
+                                 f"{line['round']}")
+        return found
 
     def _everything(self):
         self.job.kill_workers()
@@ -325,6 +378,8 @@ def run(options, events, rng, say):
                 left_out += 1
             last = line["version"]
             disturber.on_version(last)
+        if disturber.counted_again():
+            raise job.RunError("; ".join(disturber.counted_again()))
         result = Result(one.digests(), rewinds, left_out, disturber.pauses,
                         disturber.histories)
         say(one.audit())

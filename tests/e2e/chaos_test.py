@@ -51,6 +51,10 @@ class ChaosTest(unittest.TestCase):
         self.run_chaos("--replication=buddy --actions=roll --events=1 "
                        "--rounds=40", seed=1)
 
+    def test_an_evicted_session_never_counts_again(self):
+        self.run_chaos("--replication=buddy --actions=evict --events=3 "
+                       "--rounds=60 --shards=2", seed=1)
+
     def test_two_shards_are_copies_of_each_other(self):
         self.run_chaos("--replication=buddy --actions=kill --events=2 "
                        "--rounds=40 --shards=2", seed=1)

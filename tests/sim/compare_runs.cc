@@ -21,7 +21,7 @@ std::string Describe(const SimPlan& plan) {
           ? ""
           : absl::StrCat(", folder ", plan.torn_shard, " torn (",
                          static_cast<int>(plan.torn), ")"),
-      ": ", absl::StrJoin(faults, "; "));
+      plan.evicts ? ", evicts" : "", ": ", absl::StrJoin(faults, "; "));
 }
 
 void CompareRuns(const SimPlan& plan, const SimOutcome& undisturbed,

@@ -10,7 +10,6 @@
 #include "server/base/job_phase.h"
 #include "server/base/log.h"
 #include "server/checkpoint/checkpoint_folder.h"
-#include "server/coordinator/rule_change.h"
 #include "tests/sim/sim_options.h"
 
 namespace agg {
@@ -167,34 +166,11 @@ bool JobSimulation::StepWorkers() {
 bool JobSimulation::MayPush(uint64_t round) const {
   if (coordinator() == nullptr) return false;
   if (round == kJoinRound) return workers_.size() > 2 && workers_[2]->joined();
+  if (round == kEvictRound && plan_.evicts) {
+    return evicted_in_ == coordinator()->Status().history;
+  }
   if (round != kRuleRound) return true;
   return rule_set_in_ == coordinator()->Status().history;
-}
-
-void JobSimulation::SetRule() {
-  if (coordinator() == nullptr) return;
-  const JobStatus status = coordinator()->Status();
-  if (status.phase != JobPhase::kOpen || !status.seeded ||
-      status.version != kRuleRound || rule_set_in_ == status.history) {
-    return;
-  }
-  if (rule_asked_in_ == status.epoch) return;  // the answer comes, or it ends
-  RuleChange change;
-  change.rule = "mean";
-  change.learning_rate = 0.125;
-  const SimHostPtr server = network_.shard(0);
-  const absl::Status asked =
-      network_.Call("SetRule", &operator_, server.get(), [&] {
-        coordinator()->SetRuleEverywhere(
-            change, [this, server, history = status.history](
-                        const absl::StatusOr<RuleChangeResult>& result) {
-              const bool told =
-                  network_.Deliver("SetRuleReply", server.get(), &operator_);
-              if (told && result.ok()) rule_set_in_ = history;
-            });
-        return absl::OkStatus();
-      });
-  if (asked.ok()) rule_asked_in_ = status.epoch;
 }
 
 void JobSimulation::Bury() {
@@ -318,6 +294,7 @@ void JobSimulation::Observe() {
   neighbours_lost_ = neighbours_lost_ || lost;
   ledger_.EpochBegan(status.epoch, history, status.version,
                      !plan_.replicated || lost);
+  CheckEvicted(status);
   if (workers_.size() == 2 && status.seeded && status.version >= kJoinRound) {
     workers_.push_back(std::make_unique<SimWorker>(&world_, 2, next_life_++));
   }
@@ -363,6 +340,7 @@ SimOutcome JobSimulation::Run() {
     Observe();
     did = StepWorkers() || did;
     SetRule();
+    Evict();
     Bury();
     ReportCuts();
     Observe();

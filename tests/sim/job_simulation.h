@@ -2,7 +2,9 @@
 // workers, whose processes die where a plan says. One plan is one run.
 //
 // The job: two workers, a third one that joins in round 1, Adam, adacons and a
-// shadow rule, round 2 skipped, another rule from round 4 on, five rounds.
+// shadow rule, round 2 skipped, another rule from round 4 on, five rounds. With
+// `evicts` an operator ends the third one's session before round 4, whose
+// worker wants to come back again and again.
 #ifndef AGG_TESTS_SIM_JOB_SIMULATION_H_
 #define AGG_TESTS_SIM_JOB_SIMULATION_H_
 
@@ -30,6 +32,7 @@ struct SimPlan {
   int num_shards = 2;
   bool replicated = false;
   bool checkpoints = false;
+  bool evicts = false;
   uint64_t seed = 0;  // of the order of parallel calls; 0: by ordinal
   std::vector<Fault> faults;
   bool record = false;  // the calls' names
@@ -66,6 +69,9 @@ class JobSimulation {
   SimOutcome Run();
 
  private:
+  static constexpr uint64_t kRuleRound = 3;   // a rule is set while it is open
+  static constexpr uint64_t kEvictRound = 4;  // a worker is evicted in it
+
   // A coordinator with what it calls. The host outlives it.
   struct Leader {
     SimHostPtr host;
@@ -85,6 +91,10 @@ class JobSimulation {
   bool StepWorkers();
   // What an operator does between two rounds.
   void SetRule();
+  void Evict();
+  // What was answered OK holds (P49): who was evicted is no member, and does
+  // not become one.
+  void CheckEvicted(const JobStatus& status);
   bool MayPush(uint64_t round) const;
   // Ends what has died, and starts it again when its time has come.
   void Bury();
@@ -122,8 +132,13 @@ class JobSimulation {
   SimHost operator_;
   uint64_t rule_set_in_ = 0;  // history, as the operator was told
   bool neighbours_lost_ = false;
-  uint64_t seen_epoch_ = 0;     // the last one that was on when this looked
-  uint64_t rule_asked_in_ = 0;  // epoch
+  uint64_t seen_epoch_ = 0;       // the last one that was on when this looked
+  uint64_t rule_asked_in_ = 0;    // epoch
+  uint64_t evicted_in_ = 0;       // history, as the operator was told
+  uint64_t evict_asked_in_ = 0;   // epoch
+  uint64_t zombie_asked_in_ = 0;  // the same
+  // Sessions and their clients, as the operator was told.
+  std::map<uint64_t, std::string> evicted_;
 };
 
 }  // namespace agg

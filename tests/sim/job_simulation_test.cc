@@ -153,6 +153,18 @@ TEST(TornFolderTest, IsWaitedFor) {
   EXPECT_GT(num_waits, num_runs / 2);
 }
 
+SimPlan Evicting(SimPlan plan) {
+  plan.evicts = true;
+  return plan;
+}
+// Whoever was evicted stays away, whatever is killed behind the answer.
+TEST(SweepTest, TwoShardsReplicatedWithAnEviction) {
+  Sweep(Evicting(MakePlan(2, true, false)), 2);
+}
+TEST(SweepTest, TwoShardsWithCheckpointsAndAnEviction) {
+  Sweep(Evicting(MakePlan(2, false, true)), 2);
+}
+
 SimPlan RandomPlan(uint64_t seed) {
   std::mt19937_64 random(seed);
   const auto below = [&](uint64_t n) { return random() % n; };
@@ -160,6 +172,7 @@ SimPlan RandomPlan(uint64_t seed) {
   const bool replicated = below(4) != 0;
   SimPlan plan = MakePlan(num_shards, replicated, !replicated || below(2) != 0);
   plan.seed = seed;
+  plan.evicts = below(2) != 0;
   const int64_t num_calls = Undisturbed(plan).num_calls;
   int64_t call = 0;
   for (uint64_t i = 1 + below(4); i > 0; --i) {
@@ -185,8 +198,8 @@ SimPlan RandomPlan(uint64_t seed) {
   return plan;
 }
 
-// One run with the server's log: AGG_SIM_PLAN="K replicated checkpoints seed
-// [call after kind target quarters]..", numbers all.
+// One run with the server's log: AGG_SIM_PLAN="K replicated checkpoints evicts
+// seed [call after kind target quarters]..", numbers all.
 TEST(OneTest, IsSaidInTheEnvironment) {
   const char* const text = std::getenv("AGG_SIM_PLAN");
   if (text == nullptr) GTEST_SKIP() << "AGG_SIM_PLAN is not set";
@@ -195,8 +208,10 @@ TEST(OneTest, IsSaidInTheEnvironment) {
   bool replicated = false;
   bool checkpoints = false;
   uint64_t seed = 0;
-  in >> num_shards >> replicated >> checkpoints >> seed;
+  bool evicts = false;
+  in >> num_shards >> replicated >> checkpoints >> evicts >> seed;
   SimPlan plan = MakePlan(num_shards, replicated, checkpoints);
+  plan.evicts = evicts;
   plan.seed = seed;
   Fault fault;
   int kind = 0;

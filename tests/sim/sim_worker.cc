@@ -172,6 +172,12 @@ bool SimWorker::Join() {
     state_ = State::kDone;
     return true;
   }
+  if (absl::StrContains(status.message(), "evicted: ")) {
+    // As a client does: it ends. Its rank gets another process.
+    last_error_ = status;
+    host_->dead = true;
+    return true;
+  }
   if (absl::IsAborted(status) || absl::IsNotFound(status)) {
     world_->ledger->Fail(
         absl::StrCat("a join of rank ", rank_, ": ", status.ToString()));

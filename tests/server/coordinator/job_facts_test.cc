@@ -83,6 +83,51 @@ TEST(JobFactsTest, KrumReadsBackAndMayBeMissing) {
   EXPECT_TRUE(ParseJobChanges(text).ok());
 }
 
+TEST(JobFactsTest, TheEvictedReadBackTheNewestOfThem) {
+  JobChanges changes;
+  AddEvicted({{uint64_t{1} << 63, "evicted: \"why\""}, {7, "evicted: b"}},
+             &changes.evicted);
+  AddEvicted({{7, "another"}}, &changes.evicted);  // known
+  auto read = ParseJobChanges(JobChangesText(changes));
+  ASSERT_TRUE(read.ok()) << read.status();
+  ASSERT_EQ(read->evicted.size(), 2u);
+  EXPECT_EQ(read->evicted[0].session, uint64_t{1} << 63);
+  EXPECT_EQ(read->evicted[0].reason, "evicted: \"why\"");
+  EXPECT_EQ(read->evicted[1].reason, "evicted: b");
+  // The longest reasons leave the facts' text within its bound.
+  for (uint64_t session = 100; session < 600; ++session) {
+    AddEvicted({{session, "evicted: " + std::string(512, '\x01')}},
+               &changes.evicted);
+  }
+  EXPECT_LT(JobChangesText(changes).size(), size_t{1} << 20);
+  read = ParseJobChanges(JobChangesText(changes));
+  ASSERT_TRUE(read.ok()) << read.status();
+  ASSERT_EQ(read->evicted.size(), kMaxEvictedSessions);
+  EXPECT_EQ(read->evicted.back().session, 599u);
+}
+
+TEST(JobFactsTest, ARewindUndoesTheEndAndNotWhatOperatorsWereTold) {
+  RuleChange sum;
+  sum.rule = "sum";
+  RuleChange mean;
+  mean.rule = "mean";
+  JobChanges sealed;
+  sealed.rule = sum;
+  sealed.evicted = {{5, "a"}};
+  JobChanges newest;
+  newest.finished = true;
+  newest.rule = sum;
+  newest.next_rule = mean;
+  newest.next_round = 9;
+  newest.evicted = {{5, "a"}, {6, "b"}};
+  const JobChanges after = AfterRewind(sealed, newest);
+  EXPECT_FALSE(after.finished);
+  EXPECT_EQ(*after.next_rule->rule, "mean");
+  EXPECT_EQ(after.next_round, 9u);
+  EXPECT_EQ(after.evicted.size(), 2u);
+  EXPECT_EQ(*AfterRewind(sealed, JobChanges()).rule->rule, "sum");
+}
+
 TEST(JobFactsTest, TheirPlaceInTheOrderReadsBack) {
   JobFacts facts;
   facts.epoch = uint64_t{1} << 60;

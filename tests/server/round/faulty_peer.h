@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -55,6 +56,12 @@ class FaultyPeer : public ShardPeer {
     MutexLock lock(&mutex_);
     reservation_hook_ = std::move(hook);
   }
+  // From now on memory for a row takes longer than SetSession may: it fails for
+  // a session whose rank has none reserved in this epoch.
+  void RowsTakeLong() {
+    MutexLock lock(&mutex_);
+    rows_take_long_ = true;
+  }
   // Runs before each SetFacts, on the caller's thread.
   void BeforeFacts(std::function<void()> hook) {
     MutexLock lock(&mutex_);
@@ -102,6 +109,7 @@ class FaultyPeer : public ShardPeer {
       on_lost_ = on_lost;
       epoch_ = epoch;
       given_up_ = absl::OkStatus();
+      reserved_.clear();
     }
     return peer_->Attach(epoch, std::move(on_lost));
   }
@@ -135,6 +143,7 @@ class FaultyPeer : public ShardPeer {
         return reservation_failure_.status;
       }
       hook = reservation_hook_;
+      reserved_.insert(rank);
     }
     if (hook != nullptr) hook();
     return peer_->ReserveRow(epoch, rank);
@@ -146,6 +155,10 @@ class FaultyPeer : public ShardPeer {
       if (session_failure_.times > 0) {
         --session_failure_.times;
         return session_failure_.status;
+      }
+      if (rows_take_long_ && !change.remove &&
+          reserved_.count(change.rank) == 0) {
+        return absl::DeadlineExceededError("its row is being allocated");
       }
     }
     return peer_->SetSession(epoch, change);
@@ -194,6 +207,7 @@ class FaultyPeer : public ShardPeer {
     given_up_ = reason;
   }
   std::string name() const override { return peer_->name(); }
+  uint64_t Progress() const override { return peer_->Progress(); }
 
  private:
   struct Failure {
@@ -209,6 +223,8 @@ class FaultyPeer : public ShardPeer {
   std::map<PhaseKind, Failure> failures_ ABSL_GUARDED_BY(mutex_);
   absl::Status given_up_ ABSL_GUARDED_BY(mutex_);
   Failure session_failure_ ABSL_GUARDED_BY(mutex_);
+  bool rows_take_long_ ABSL_GUARDED_BY(mutex_) = false;
+  std::set<int32_t> reserved_ ABSL_GUARDED_BY(mutex_);  // in this epoch
   Failure reservation_failure_ ABSL_GUARDED_BY(mutex_);
   std::function<void()> reservation_hook_ ABSL_GUARDED_BY(mutex_);
   std::function<void()> facts_hook_ ABSL_GUARDED_BY(mutex_);
