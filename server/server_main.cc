@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -14,6 +15,7 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -77,6 +79,10 @@ int Fail(int code, absl::string_view message) {
     what =
         "no memory is to be had (see ulimit -v and the limits of the "
         "container)";
+  } catch (const std::system_error& error) {
+    what = absl::StrCat("no thread is to be had: ", error.what(),
+                        " (see ulimit -v, ulimit -u and the limits of the "
+                        "container)");
   } catch (const std::exception& error) {
     what = error.what();
   } catch (...) {
@@ -89,6 +95,19 @@ void OnCrash(int number) {
   FlushLogAtCrash();
   signal(number, SIG_DFL);
   raise(number);
+}
+
+// gRPC ends the process where it cannot open the few files that it needs.
+absl::Status CheckMaxFiles() {
+  constexpr rlim_t kMinFiles = 64;
+  rlimit files = {};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_max >= kMinFiles) {
+    return absl::OkStatus();
+  }
+  return FieldError(
+      "the number of files that this process may open "
+      "(ulimit -Hn)",
+      absl::StrCat(files.rlim_max), absl::StrCat("at least ", kMinFiles));
 }
 
 // Limits of the process are errors of calls (SIGXFSZ: of files), and so is a
@@ -239,6 +258,8 @@ int Serve(const CommandLine& line, const v1::JobConfig& config,
   const sigset_t signals = StopSignals(!HangupIsIgnored());
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   LogStart(config, options);
+  const absl::Status files = CheckMaxFiles();
+  if (!files.ok()) return Fail(kFailure, files.message());
   // Shared with threads that may outlive this function.
   auto stop = std::make_shared<StopRequest>();
   auto lost = std::make_shared<StopRequest>();
