@@ -96,7 +96,7 @@ class RemoteShardPeer : public ShardPeer {
   OnComplete on_complete_;                     // the same
   OnOffer on_offer_;                           // the same
 
-  std::atomic<uint64_t> progress_{0};
+  mutable std::atomic<uint64_t> progress_{0};  // written by the link's thread
 
   Mutex attach_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);  // one Attach at a time
 
