@@ -6,6 +6,8 @@
 
 #include <limits.h>
 #include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -34,13 +36,33 @@ ssize_t WriteSome(int fd, const char* bytes, size_t size) {
   return errno == EINTR || errno == EAGAIN ? 0 : -1;
 }
 
+// Whoever waits for a signal is another thread, perhaps one that begins later:
+// this one must not be who gets it. What it causes itself it gets.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    for (const int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) {
+      sigdelset(&all, number);
+    }
+    pthread_sigmask(SIG_BLOCK, &all, &before_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
 }  // namespace
 
 LineWriter::LineWriter(int fd, Notice notice, size_t max_bytes)
-    : fd_(fd),
-      notice_(std::move(notice)),
-      ring_(max_bytes),
-      thread_([this] { Work(); }) {}
+    : fd_(fd), notice_(std::move(notice)), ring_(max_bytes) {
+  const SignalsBlocked blocked;  // as the thread begins, so it stays
+  thread_ = std::thread([this] { Work(); });
+}
 
 LineWriter::~LineWriter() {
   {
