@@ -258,8 +258,6 @@ int Serve(const CommandLine& line, const v1::JobConfig& config,
   const sigset_t signals = StopSignals(!HangupIsIgnored());
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   LogStart(config, options);
-  const absl::Status files = CheckMaxFiles();
-  if (!files.ok()) return Fail(kFailure, files.message());
   // Shared with threads that may outlive this function.
   auto stop = std::make_shared<StopRequest>();
   auto lost = std::make_shared<StopRequest>();
@@ -338,6 +336,8 @@ int Main(const std::vector<std::string>& arguments,
     WriteToStderr("agg_server: the configuration is valid\n");
   }
   if (line->print_config || line->validate) return 0;
+  const absl::Status files = CheckMaxFiles();
+  if (!files.ok()) return Fail(kFailure, files.message());
   return Serve(*line, config, options, make_backend);
 }
 

@@ -148,8 +148,7 @@ bool CoordinatorState::BeginEpoch(uint64_t epoch, std::optional<JobStart> start,
       rule_set_.rule = ChangeTo(combine_);
       NoteChange();
     }
-    // A shard that is new does not know them.
-    facts_are_new_ |= facts_.number > 0;
+    facts_are_new_ |= facts_.number > 0;  // a shard that is new lacks them
   } else {
     const std::optional<VersionId> restored = start->restored;
     const bool borrowed = start->borrowed;
