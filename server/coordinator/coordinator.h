@@ -145,7 +145,7 @@ class Coordinator {
   // The caller of a waiting call has gone: its `done` is not called. What it
   // has committed stands.
   void CancelWait(uint64_t number);
-  // Answered when all shards know it (P49), as Evict and SetRuleEverywhere are;
+  // Answered when all shards know it (P50), as Evict and SetRuleEverywhere are;
   // UNAVAILABLE: it is done here, and they have not confirmed it in time.
   void Leave(uint64_t epoch, uint64_t session,
              std::function<void(absl::Status)> done);
@@ -363,7 +363,7 @@ class Coordinator {
   void DoEvict(int32_t rank, const std::string& reason,
                const std::function<void(absl::StatusOr<Eviction>)>& done);
   // `done` hears when all shards have confirmed what the coordinator keeps
-  // (P49). FactsIfDue asks them.
+  // (P50). FactsIfDue asks them.
   void AnswerWhenKept(const std::string& what, KeptAnswers::Done done)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status PropagateSession(uint64_t epoch, const SessionChange& change);

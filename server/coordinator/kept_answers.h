@@ -1,4 +1,4 @@
-// Answers that go out when all shards keep what they say (P49): so that no
+// Answers that go out when all shards keep what they say (P50): so that no
 // process that is lost behind one takes it along.
 #ifndef AGG_SERVER_COORDINATOR_KEPT_ANSWERS_H_
 #define AGG_SERVER_COORDINATOR_KEPT_ANSWERS_H_

@@ -92,7 +92,7 @@ class JobSimulation {
   // What an operator does between two rounds.
   void SetRule();
   void Evict();
-  // What was answered OK holds (P49): who was evicted is no member, and does
+  // What was answered OK holds (P50): who was evicted is no member, and does
   // not become one.
   void CheckEvicted(const JobStatus& status);
   bool MayPush(uint64_t round) const;

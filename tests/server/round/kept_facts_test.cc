@@ -1,4 +1,4 @@
-// P49: what was answered OK is there after kill -9 of any process.
+// P50: what was answered OK is there after kill -9 of any process.
 #include <filesystem>
 #include <string>
 
