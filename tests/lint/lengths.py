@@ -98,6 +98,12 @@ LONG_FILES = {
 }
 # "path: first line of the function", up to the parameters.
 LONG_FUNCTIONS = {
+    "server/coordinator/coordinator_recovery.cc: "
+    "absl::StatusOr<std::string> Coordinator::ReadCheckpoint":
+        "one shard after the other is asked for the same file",
+    "server/coordinator/coordinator_state.cc: "
+    "bool CoordinatorState::BeginEpoch":
+        "one line for each thing that an epoch begins anew",
     "server/server.cc: absl::Status Server::StartRpc":
         "all that gRPC's server is told, in one list",
     "kernels/cpu/gram_tiles-inl.h: void ComputeTile":
