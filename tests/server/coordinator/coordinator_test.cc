@@ -104,7 +104,7 @@ TEST_F(CoordinatorTest, ALeaseThatRunsOutFreesTheRound) {
   ASSERT_TRUE(reply.called());
   EXPECT_THAT(reply.Get()->ranks, ElementsAre(0));
   EXPECT_THAT(events_[1], ElementsAre(JobEventKind::kExpired));
-  EXPECT_THAT(events_[0], IsEmpty());
+  EXPECT_THAT(events_[0], ElementsAre(JobEventKind::kWorkerLost));
   EXPECT_TRUE(absl::IsNotFound(dead.Get().status()));
   EXPECT_TRUE(absl::IsNotFound(worker(1).Push(1, Row())));
 }
