@@ -105,8 +105,7 @@ void LineWriter::Write(absl::string_view line) {
   changed_.NotifyAll();
 }
 
-size_t LineWriter::Peek(char* bytes, size_t size) const {
-  const uint64_t written = written_;
+size_t LineWriter::Peek(uint64_t written, char* bytes, size_t size) const {
   size = static_cast<size_t>(
       std::min(static_cast<uint64_t>(size), queued_ - written));
   const size_t begin = written % ring_.size();
@@ -117,6 +116,13 @@ size_t LineWriter::Peek(char* bytes, size_t size) const {
   const absl::string_view piece(bytes, size);
   const size_t end = piece.rfind('\n');
   return end == absl::string_view::npos ? size : end + 1;
+}
+
+// Only from where it was read: of two who write at a crash one counts. Counted
+// twice, more would be written than was queued, and the handler would go round
+// the ring for ever.
+void LineWriter::Advance(uint64_t written, size_t num_bytes) {
+  written_.compare_exchange_strong(written, written + num_bytes);
 }
 
 void LineWriter::Work() {
@@ -132,16 +138,17 @@ void LineWriter::Work() {
       if (stop_) return;
     }
     if (!IsReady(fd_, kPollMilliseconds)) continue;
-    const size_t size = Peek(piece, sizeof(piece));
+    const uint64_t written = written_;
+    const size_t size = Peek(written, piece, sizeof(piece));
     const ssize_t count = WriteSome(fd_, piece, size);
     MutexLock lock(&mutex_);
     if (count < 0) {
       // Nobody will ever read it.
       num_dropped_ += static_cast<uint64_t>(
           std::count(piece, piece + static_cast<ptrdiff_t>(size), '\n'));
-      written_ += size;
+      Advance(written, size);
     } else {
-      written_ += static_cast<uint64_t>(count);
+      Advance(written, static_cast<size_t>(count));
     }
   }
 }
@@ -173,10 +180,11 @@ void LineWriter::FlushAtCrash(absl::Duration limit) {
   const int milliseconds = static_cast<int>(absl::ToInt64Milliseconds(limit));
   while (queued_ != written_) {
     if (!IsReady(fd_, milliseconds)) return;
-    const size_t size = Peek(piece, sizeof(piece));
+    const uint64_t written = written_;
+    const size_t size = Peek(written, piece, sizeof(piece));
     const ssize_t count = WriteSome(fd_, piece, size);
     if (count < 0) return;
-    written_ += static_cast<uint64_t>(count);
+    Advance(written, static_cast<size_t>(count));
   }
 }
 

@@ -55,8 +55,11 @@ class LineWriter {
   // Puts the notice behind what is queued, if one is due and fits with so many
   // bytes more.
   void AddNotice(size_t num_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The bytes that are written next, whole lines where there are any.
-  size_t Peek(char* bytes, size_t size) const;
+  // The bytes behind the first `written` ones that are written next, whole
+  // lines where there are any.
+  size_t Peek(uint64_t written, char* bytes, size_t size) const;
+  // So many behind them are written, unless somebody else has said so.
+  void Advance(uint64_t written, size_t num_bytes);
 
   const int fd_;
   const Notice notice_;

@@ -5,6 +5,7 @@
 
 #include <csignal>
 #include <string>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -106,6 +107,27 @@ TEST_F(LineWriterTest, ACrashWritesWhatIsQueued) {
   EXPECT_FALSE(writer.Flush(absl::ZeroDuration()));
   writer.FlushAtCrash(absl::ZeroDuration());  // the pipe is full: it returns
   EXPECT_EQ(ReadUntil("line 999\n").size(), expected.size());
+}
+
+// The thread writes the same lines at the same time, as it does when a process
+// logs why it aborts. They may come twice, but the process has to end.
+TEST_F(LineWriterTest, ACrashEndsWhileTheThreadWrites) {
+  std::thread reader([this] {
+    char bytes[4096];
+    while (read(ends_[0], bytes, sizeof(bytes)) > 0) {
+    }
+  });
+  {
+    LineWriter writer(ends_[1], Notice);
+    for (int i = 0; i < 3000; ++i) {
+      writer.Write("why it aborts\n");
+      writer.FlushAtCrash(absl::Hours(1));
+    }
+    EXPECT_TRUE(writer.Flush(absl::Hours(1)));
+  }
+  close(ends_[1]);
+  reader.join();
+  ends_[1] = dup(ends_[0]);  // for the destructor
 }
 
 TEST_F(LineWriterTest, WithoutAThreadALineIsWrittenAtOnceOrNotAtAll) {
