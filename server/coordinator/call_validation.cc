@@ -45,6 +45,15 @@ absl::Status ValidateCommit(const CommitInfo& info) {
 
 absl::Status ValidateAbsentTensors(const std::string& bits,
                                    const Manifest& manifest) {
+  // It is kept with the row, and looked at under the coordinator's lock.
+  const size_t max_bytes = (manifest.tensors.size() + 7) / 8;
+  if (bits.size() > max_bytes) {
+    return FieldError("commit.absent_tensors",
+                      absl::StrCat(bits.size(), " bytes"),
+                      absl::StrCat(max_bytes,
+                                   " at most, a bit for each tensor "
+                                   "of the manifest"));
+  }
   for (size_t i = 0; i < 8 * bits.size(); ++i) {
     if (((static_cast<uint8_t>(bits[i / 8]) >> (i % 8)) & 1) == 0) continue;
     if (i < manifest.tensors.size() && manifest.tensors[i].optional) continue;
