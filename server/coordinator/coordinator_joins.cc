@@ -60,8 +60,11 @@ void Coordinator::Join(JoinCall call, JoinCallback done, GoneCallback gone) {
 // former life of the caller: that one goes, and the Join comes again.
 absl::Status Coordinator::CheckManifest(const JoinCall& call) {
   if (state_.job()->IsInItsOwnWay(call)) {
-    operations_.push_back([this, call] { MakeWayFor(call); });
-    changed_.NotifyAll();
+    // While the loop is in a phase such a caller may come again and again.
+    if (operations_.size() < kMaxQueuedCalls) {
+      operations_.push_back([this, call] { MakeWayFor(call); });
+      changed_.NotifyAll();
+    }
     return ManifestGone();
   }
   const absl::Status status = state_.job()->CheckJoin(call);
