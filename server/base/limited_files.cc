@@ -11,6 +11,7 @@
 #include <deque>
 #include <functional>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -57,7 +58,14 @@ class Runner : public std::enable_shared_from_this<Runner> {
     }
     jobs_.push_back(job);
     if (num_idle_ < static_cast<int>(jobs_.size())) {
-      std::thread([self = shared_from_this()] { self->Work(); }).detach();
+      try {
+        std::thread([self = shared_from_this()] { self->Work(); }).detach();
+      } catch (const std::system_error& error) {
+        jobs_.pop_back();
+        return absl::ResourceExhaustedError(absl::StrCat(
+            "cannot ", what, ": no thread is to be had for it: ", error.what(),
+            " (see ulimit -u)"));
+      }
     } else {
       changed_.NotifyAll();
     }
