@@ -297,6 +297,8 @@ void Coordinator::Drain(absl::Time deadline) {
     }
   }
   calls.Run();
+  // No epoch begins with it any more.
+  EndOrder(absl::UnavailableError("draining: the coordinator stops"));
 }
 
 }  // namespace agg

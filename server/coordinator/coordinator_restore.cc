@@ -372,11 +372,9 @@ absl::Status Coordinator::GiveOrder(Order order, const absl::Status& why) {
           "another restore or resume is under way");
     }
     order_ = std::move(order);
-    if (state_.epoch_on()) {
-      calls = state_.EndEpoch(why, clock_->Now());
-    } else {
-      state_.LookAgain(clock_->Now());
-    }
+    // Also one that is beginning: what it does was decided without the order,
+    // and CompleteOrder would take it for what the order has led to.
+    calls = state_.EndEpoch(why, clock_->Now());
     changed_.NotifyAll();
   }
   calls.Run();

@@ -197,7 +197,7 @@ DeferredCalls CoordinatorState::LoseEpoch(uint64_t epoch,
 DeferredCalls CoordinatorState::EndEpoch(const absl::Status& reason,
                                          absl::Time now) {
   DeferredCalls calls = EndLastEpoch(reason, now);
-  LookAgain(now);
+  next_attach_at_ = now;
   return calls;
 }
 

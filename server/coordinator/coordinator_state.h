@@ -103,8 +103,6 @@ class CoordinatorState {
   // The shards are attached, and the job cannot go on before a person has done
   // something: `text` says what. It is logged when it changes.
   void AwaitPerson(const std::string& text, absl::Time now);
-  // Something was done: the shards are attached again at once.
-  void LookAgain(absl::Time now) { next_attach_at_ = now; }
   // Makes the epoch that NextEpochIfDue has given higher than `promise`, which
   // some shard has given: whatever the clocks say (P20). Returns it.
   uint64_t RaiseEpoch(uint64_t epoch, uint64_t promise);
@@ -170,7 +168,8 @@ class CoordinatorState {
   // happens for an epoch that is not the latest.
   DeferredCalls LoseEpoch(uint64_t epoch, const absl::Status& reason,
                           absl::Time now);
-  // No shard is lost: a person wants another epoch, also of a finished job.
+  // No shard is lost: a person wants another epoch at once, also of a finished
+  // job, and also in the place of one that is beginning.
   DeferredCalls EndEpoch(const absl::Status& reason, absl::Time now);
   bool has_loss() const { return loss_.has_value(); }
   std::optional<EpochLoss> TakeLoss() { return std::exchange(loss_, {}); }
