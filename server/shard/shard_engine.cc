@@ -175,8 +175,9 @@ bool ShardEngine::ManifestUnused() {
 absl::Status ShardEngine::ForgetManifest(uint64_t epoch) {
   Former former;
   Closures ready;
-  const TurnLock turn(&turn_);
   {
+    // Whom the callbacks answer may ask for the turn.
+    const TurnLock turn(&turn_);
     MutexLock lock(&mutex_);
     const absl::Status status = epoch_.Check(epoch);
     if (!status.ok() || open_round_ == nullptr || !ManifestUnused()) {
