@@ -14,6 +14,7 @@
 #include "absl/types/optional.h"
 #include "server/base/field_error.h"
 #include "server/base/log.h"
+#include "server/base/utf8.h"
 #include "server/checkpoint/checkpoint_json.h"
 #include "server/checkpoint/checkpoint_state.h"
 #include "server/coordinator/coordinator.h"
@@ -243,6 +244,7 @@ absl::Status Coordinator::AwaitPerson(const std::string& what) {
                                   "anew or go back by itself: ", what);
   if (text.size() > kMaxTextBytes) {
     text.resize(kMaxTextBytes);
+    text = ValidUtf8(text);  // a path's last character may be cut
     text += "..";
   }
   return absl::FailedPreconditionError(absl::StrCat(text, Remedies()));

@@ -11,6 +11,7 @@
 #include "server/access/audit_event.h"
 #include "server/base/field_error.h"
 #include "server/base/log.h"
+#include "server/base/utf8.h"
 #include "server/coordinator/call_validation.h"
 #include "server/rpc/admit_call.h"
 #include "server/rpc/coordinator_service.h"
@@ -71,7 +72,7 @@ v1::RestoreReply ToReply(const RestoreResult& result) {
     v1::RestoreReply::Found* const out = reply.add_found();
     out->set_made(found.id.made);
     out->set_version(found.id.version);
-    out->set_missing(found.missing.substr(0, kMaxMissingBytes));
+    out->set_missing(ValidUtf8(found.missing.substr(0, kMaxMissingBytes)));
   }
   reply.set_text(result.text);
   return reply;

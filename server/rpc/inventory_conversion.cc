@@ -15,6 +15,7 @@
 #include "proto/wave_plan.h"
 #include "server/base/field_error.h"
 #include "server/base/local_socket.h"
+#include "server/base/utf8.h"
 #include "server/coordinator/call_validation.h"
 #include "server/rpc/offer_conversion.h"
 #include "server/rpc/phase_limits.h"
@@ -90,8 +91,9 @@ absl::Status AddCheckpoints(
       CheckCount("checkpoints", checkpoints.size(), kMaxReportedCheckpoints);
   if (!status.ok()) return status;
   // They are for people, and a path may be long.
-  listing->folder = folder.substr(0, kMaxFolderBytes);
-  listing->error = error.substr(0, kMaxFolderBytes);
+  // A character that is cut would make the status of the job no message.
+  listing->folder = ValidUtf8(folder.substr(0, kMaxFolderBytes));
+  listing->error = ValidUtf8(error.substr(0, kMaxFolderBytes));
   for (const v1::CheckpointState& checkpoint : checkpoints) {
     if (checkpoint.num_shards() > kMaxPhaseShards) {
       return FieldError("attach_reply.checkpoints.num_shards",
