@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <limits>
 #include <map>
 #include <memory>
@@ -37,12 +38,25 @@ class FailingFiles : public FileSystem {
     faults_[part] = std::move(status);
   }
 
+  // Once, when a file whose path contains `part` is opened.
+  void CallAt(const std::string& part, std::function<void()> call) {
+    MutexLock lock(&mutex_);
+    call_at_ = part;
+    call_ = std::move(call);
+  }
+
   absl::StatusOr<std::unique_ptr<WritableFile>> Create(
       const std::string& path) override {
     return files_->Create(path);
   }
   absl::StatusOr<std::unique_ptr<ReadableFile>> Open(
       const std::string& path) override {
+    std::function<void()> call;
+    {
+      MutexLock lock(&mutex_);
+      if (absl::StrContains(path, call_at_)) call.swap(call_);
+    }
+    if (call != nullptr) call();
     const absl::Status fault = FaultAt(path);
     if (!fault.ok()) return fault;
     return files_->Open(path);
@@ -81,6 +95,8 @@ class FailingFiles : public FileSystem {
   const std::unique_ptr<FileSystem> files_ = MakeSystemFiles();
   Mutex mutex_;
   std::map<std::string, absl::Status> faults_;
+  std::string call_at_;
+  std::function<void()> call_;
 };
 
 class RestoreTest : public RecoveryTest {
@@ -485,6 +501,32 @@ TEST_F(RestoreTest, ARunningJobGoesBackToAVersionThatAnOperatorNames) {
   EXPECT_TRUE(SameBits(*job.cluster.Pull(2), second));
   EXPECT_THAT(Versions(Folder(0) + "/default"),
               testing::UnorderedElementsAre(1, 2, 3, 2));
+}
+
+// The job loads version 2 by itself at that moment. The operator hears OK when
+// it is at the version that he has named.
+TEST_F(RestoreTest, AWordThatComesWhileAnotherOneIsLoadedIsCarriedOut) {
+  const ClusterOptions options = Saving(2);
+  TrainTo(2, options);
+  const std::string newest = Names(Folder(1) + "/default").back();
+  files_.FailAt(newest + "/part", absl::UnknownError("Input/output error"));
+  LocalCluster again(options);
+  ExpectWaits(Started(&again));
+  files_.FailAt(newest + "/part", absl::OkStatus());
+  Reply<absl::StatusOr<RestoreResult>> reply;
+  bool asked = false;
+  files_.CallAt(newest + "/part", [&] {
+    again.coordinator()->Restore(*Coordinator::ParseRestore("1"),
+                                 reply.callback());
+    asked = true;
+  });
+  again.Advance(absl::Seconds(20));
+  Started(&again);
+  ASSERT_TRUE(asked);
+  Await(&again, reply);
+  const absl::StatusOr<RestoreResult> restored = reply.Get();
+  ASSERT_TRUE(restored.ok()) << restored.status();
+  EXPECT_EQ(again.coordinator()->Status().version, 1u);
 }
 
 TEST_F(RestoreTest, LookingSaysWhatThereIsAndDoesNothing) {
