@@ -62,7 +62,7 @@ absl::Status CheckpointWriter::Capture(const CheckpointId& id,
   // Nobody else has the copy while the stage is kWriting and copied_ is false.
   const absl::Status status = CopyAll(copy);
   if (!status.ok()) {
-    Finish(status);
+    Finish(status, /*stays=*/true);  // nothing is written yet
     return status;
   }
   MutexLock lock(&mutex_);
@@ -118,19 +118,18 @@ void CheckpointWriter::Loop() {
       was_there_ = was_there;
     }
     const absl::StatusOr<CheckpointPart> part = Write(id);
-    bool discards = false;
-    {
-      MutexLock lock(&mutex_);
-      discards = !was_there && (discards_ || !part.ok());
-    }
     // Else each try on a disk that is full on another shard would leave a part.
-    if (discards) folder_.Discard(id, PartFile()).IgnoreError();
-    Finish(part);
+    if (!Finish(part, /*stays=*/was_there)) {
+      folder_.Discard(id, PartFile()).IgnoreError();
+      Finish(part, /*stays=*/true);
+    }
   }
 }
 
-void CheckpointWriter::Finish(const absl::StatusOr<CheckpointPart>& part) {
+bool CheckpointWriter::Finish(const absl::StatusOr<CheckpointPart>& part,
+                              bool stays) {
   MutexLock lock(&mutex_);
+  if (!stays && (discards_ || !part.ok())) return false;
   progress_.stage = part.ok() ? CheckpointProgress::Stage::kWritten
                               : CheckpointProgress::Stage::kFailed;
   if (part.ok() && discards_) {
@@ -138,6 +137,7 @@ void CheckpointWriter::Finish(const absl::StatusOr<CheckpointPart>& part) {
   }
   progress_.part = part.ok() ? *part : CheckpointPart();
   progress_.error = part.status();
+  return true;
 }
 
 absl::StatusOr<CheckpointPart> CheckpointWriter::Write(const CheckpointId& id) {

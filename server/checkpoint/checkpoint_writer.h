@@ -77,7 +77,9 @@ class CheckpointWriter {
   // CANCELLED once the writer is to end.
   absl::StatusOr<absl::Span<const float>> SliceOf(size_t position, int array);
   absl::Span<const float> Values(size_t position, int array) const;
-  void Finish(const absl::StatusOr<CheckpointPart>& part);
+  // False: not yet, since the part has to be removed first. `stays`: it is
+  // removed, or was there before.
+  bool Finish(const absl::StatusOr<CheckpointPart>& part, bool stays);
   std::string PartFile() const {
     return PartFileName(arrays_.ordinal, arrays_.plan.num_shards);
   }
