@@ -138,9 +138,9 @@ const Identities::Entry* Identities::FindSan(
   return nullptr;
 }
 
-bool Identities::wants_fingerprints() const {
-  return denied_ != nullptr && !denied_->rules()->certificates.empty();
-}
+// Also of a list that names no certificate yet: a call that goes on is asked
+// once more when it does, by what was kept when it began.
+bool Identities::wants_fingerprints() const { return denied_ != nullptr; }
 
 bool Identities::Denied(const Entry& entry,
                         const Credentials& credentials) const {

@@ -60,7 +60,8 @@ struct AccessOptions {
 struct Credentials {
   std::optional<std::string> token;  // of `authorization: Bearer TOKEN`
   std::vector<std::string> sans;     // of a certificate that was verified
-  // Its SHA-256, hexadecimal; "": there is none, or it is not wanted.
+  // Its SHA-256, hexadecimal; "": there is none, or it is not wanted
+  // (Identities::wants_fingerprints).
   std::string fingerprint;
 };
 
@@ -92,7 +93,7 @@ class Identities {
   absl::StatusOr<Caller> Resolve(const Credentials& credentials,
                                  DenialReason* reason);
 
-  // Whether Credentials::fingerprint is looked at now.
+  // Whether Credentials::fingerprint is looked at, now or by a later deny list.
   bool wants_fingerprints() const;
   // Changes whenever the files have changed, which it looks at where that is
   // due: then somebody who was let in may not be any more.

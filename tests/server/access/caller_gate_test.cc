@@ -126,6 +126,23 @@ TEST_F(CallerGateTest, NoCallSlipsInBetween) {
   EXPECT_THAT(ended_, SizeIs(1));
 }
 
+// What a call was begun with is all that is known of it later.
+TEST_F(CallerGateTest, ACallEndsWhenTheFirstCertificateIsDenied) {
+  Credentials credentials;
+  credentials.token = kToken;
+  if (gate_->wants_fingerprints()) {
+    credentials.fingerprint = std::string(64, 'a');
+  }
+  const auto caller = gate_->Admit(credentials, "ipv4:1.2.3.4:5", kPush);
+  ASSERT_TRUE(caller.ok());
+  const auto push = gate_->KeepOpen(
+      credentials, *caller, kPush,
+      [this](const absl::Status& status) { ended_.push_back(status); });
+  denied_ = "certificate " + std::string(64, 'a');
+  PassASecond();
+  EXPECT_THAT(ended_, SizeIs(1));
+}
+
 TEST_F(CallerGateTest, CertificatesAreDeniedByNameAndByFingerprint) {
   const std::string digits(64, 'a');
   const auto admit = [&](const std::string& san, const std::string& digest) {
@@ -135,7 +152,6 @@ TEST_F(CallerGateTest, CertificatesAreDeniedByNameAndByFingerprint) {
     credentials.fingerprint = digest;
     return gate_->Admit(credentials, "", kPush).ok();
   };
-  EXPECT_FALSE(gate_->wants_fingerprints());
   EXPECT_TRUE(admit("spiffe://a/7", digits));
   denied_ = "san spiffe://a/*\n";
   PassASecond();
@@ -143,7 +159,6 @@ TEST_F(CallerGateTest, CertificatesAreDeniedByNameAndByFingerprint) {
   EXPECT_TRUE(admit("spiffe://b/7", ""));
   denied_ = "certificate " + digits;
   PassASecond();
-  EXPECT_TRUE(gate_->wants_fingerprints());
   EXPECT_FALSE(admit("spiffe://a/7", digits));
   EXPECT_TRUE(admit("spiffe://a/7", std::string(64, 'b')));
 }
