@@ -138,6 +138,7 @@ bool OpenConnections::Add(const NewConnection& connection) {
 }
 
 void OpenConnections::Shut(Entry connection) {
+  connection->second.ended = true;
   calls_.shut(connection->first, connection->second.inode);
 }
 
@@ -191,8 +192,9 @@ std::vector<int32_t> OpenConnections::EndUnread() {
   MutexLock lock(&mutex_);
   for (auto entry = open_.begin(); entry != open_.end(); ++entry) {
     const Connection& connection = entry->second;
-    if (connection.of.local && connection.untaken > 0 &&
+    if (connection.of.local && !connection.ended && connection.untaken > 0 &&
         now - connection.looked >= kLook &&
+        calls_.inode(entry->first) == connection.inode &&
         calls_.untaken(entry->first) == connection.untaken) {
       ended.push_back(connection.of.process);
       Shut(entry);
@@ -205,7 +207,8 @@ std::vector<int32_t> OpenConnections::Unread() const {
   std::vector<int32_t> processes;
   MutexLock lock(&mutex_);
   for (const auto& [fd, connection] : open_) {
-    if (connection.of.local && calls_.untaken(fd) > 0) {
+    if (connection.of.local && calls_.inode(fd) == connection.inode &&
+        calls_.untaken(fd) > 0) {
       processes.push_back(connection.of.process);
     }
   }

@@ -82,7 +82,8 @@ class OpenConnections {
   // second.
   std::vector<int32_t> EndStuck(absl::Duration timeout);
   // Ends the local connections that have taken nothing since the last EndStuck,
-  // if that is long enough ago to tell (kLook). Returns their processes.
+  // if that is long enough ago to tell (kLook), each once. Returns their
+  // processes.
   std::vector<int32_t> EndUnread();
   // Processes at the other end of local connections that have bytes to take.
   std::vector<int32_t> Unread() const;
@@ -94,6 +95,7 @@ class OpenConnections {
     int64_t untaken = 0;  // at the last look
     absl::Time since;     // when that changed last
     absl::Time looked;
+    bool ended = false;  // from here; gRPC closes it
   };
   using Entry = std::map<int, Connection>::iterator;
 

@@ -11,9 +11,11 @@
 namespace agg {
 namespace {
 
+bool IsLocal(const std::string& peer) { return absl::StartsWith(peer, "unix"); }
+
 // "unix:, of process 77 or 78".
 std::string Where(const std::string& peer, const OpenConnections* connections) {
-  if (connections == nullptr || !absl::StartsWith(peer, "unix")) return peer;
+  if (connections == nullptr || !IsLocal(peer)) return peer;
   const std::vector<int32_t> processes = connections->Unread();
   if (processes.empty()) return peer;
   return absl::StrCat(peer, ", of process ", absl::StrJoin(processes, " or "));
@@ -22,15 +24,22 @@ std::string Where(const std::string& peer, const OpenConnections* connections) {
 }  // namespace
 
 void OvertakenReaders::Note(const Reader& reader) {
-  const std::string where = Where(reader.peer, connections_.get());
-  const bool cut =
-      reader.cut && connections_ != nullptr &&
-      (connections_->End(reader.peer) || !connections_->EndUnread().empty());
+  const absl::Time now = clock_->Now();
+  bool quiet;
+  {
+    MutexLock lock(&mutex_);
+    quiet = now - said_ < kQuiet;
+  }
+  // Before they are ended. It asks for each connection, and many readers may be
+  // overtaken in one round, which waits for this.
+  const std::string where = quiet ? "" : Where(reader.peer, connections_.get());
+  const bool cut = reader.cut && connections_ != nullptr &&
+                   (IsLocal(reader.peer) ? !connections_->EndUnread().empty()
+                                         : connections_->End(reader.peer));
   int64_t unsaid;
   {
-    const absl::Time now = clock_->Now();
     MutexLock lock(&mutex_);
-    if (now - said_ < kQuiet) {
+    if (quiet || now - said_ < kQuiet) {
       ++unsaid_;
       return;
     }

@@ -188,6 +188,21 @@ TEST_F(OpenConnectionsTest, WhenMemoryIsWantedTheLastLookTells) {
   untaken_[4] = 99;
   EXPECT_THAT(open->EndUnread(), ElementsAre(103));
   EXPECT_THAT(shut_, ElementsAre(3));
+  EXPECT_THAT(open->EndUnread(), IsEmpty());  // many readers, one connection
+  EXPECT_THAT(shut_, ElementsAre(3));
+}
+
+// The descriptor's number is another file's by now, with as many bytes.
+TEST_F(OpenConnectionsTest, AClosedOneHasNothingUnread) {
+  const auto open = Make(8);
+  ASSERT_TRUE(AddLocal(open.get(), 3, 103));
+  untaken_ = {{3, 100}};
+  open->EndStuck(absl::Seconds(20));
+  clock_.Advance(OpenConnections::kLook);
+  inodes_[3] = 1000;
+  EXPECT_THAT(open->Unread(), IsEmpty());
+  EXPECT_THAT(open->EndUnread(), IsEmpty());
+  EXPECT_THAT(shut_, IsEmpty());
 }
 
 TEST(PeerOfTest, NamesTheOtherEndAsGrpcDoes) {

@@ -69,6 +69,12 @@ TEST_F(OvertakenReadersTest, OfUnixSocketsThoseThatTakeNothingAre) {
   EXPECT_THAT(shut_, ElementsAre(4));
 }
 
+TEST_F(OvertakenReadersTest, OneOfTcpThatIsGoneCostsNoUnixSocketItsConnection) {
+  EXPECT_THAT(Note("a pull", "ipv4:10.0.0.1:51", true),
+              Not(HasSubstr("its connection is ended")));
+  EXPECT_THAT(shut_, IsEmpty());
+}
+
 TEST_F(OvertakenReadersTest, FillNoLog) {
   EXPECT_NE(Note("a", "", false), "");
   for (int i = 0; i < 1000; ++i) EXPECT_EQ(Note("b", "", false), "");
