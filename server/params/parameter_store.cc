@@ -219,6 +219,12 @@ void ParameterStore::RevokeAll() {
       snapshots.push_back(std::move(entry.snapshot));
     }
     versions_.clear();
+    // And of what was sent as it was written, and never published.
+    for (std::shared_ptr<const Snapshot>& snapshot : pool_.InUse()) {
+      if (!snapshot->readers()->empty()) {
+        snapshots.push_back(std::move(snapshot));
+      }
+    }
   }
   for (const auto& snapshot : snapshots) snapshot->Revoke();
 }

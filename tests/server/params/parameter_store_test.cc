@@ -252,6 +252,20 @@ TEST_F(ParameterStoreTest, AtItsEndAllReadersAreRevoked) {
   EXPECT_EQ(store_->Find(2), nullptr);
 }
 
+// Else a frozen reader of it would keep its memory beside a later store's.
+TEST_F(ParameterStoreTest, AtItsEndThoseOfAVersionThatNobodyPublishesToo) {
+  Publish(0);
+  int revoked = 0;
+  std::shared_ptr<const Snapshot> held = store_->NextSnapshot(&revoked);
+  int num_calls = 0;
+  held->AddRevokeCallback([&] {
+    ++num_calls;
+    held = nullptr;
+  });
+  store_->RevokeAll();
+  EXPECT_EQ(num_calls, 1);
+}
+
 TEST_F(ParameterStoreTest, SnapshotsOutliveTheStore) {
   const auto snapshot = Publish(0);
   store_ = nullptr;
