@@ -88,6 +88,7 @@ absl::Status Membership::Persist(
     const CallLimit& limit,
     const std::function<absl::Status(const View&)>& call) {
   RecoveryWindow window(options_.recovery_window, Works(options_));
+  bool authenticated_anew = false;
   while (true) {
     const View view = this->view();
     const absl::Time began = clock_->Now();
@@ -104,7 +105,11 @@ absl::Status Membership::Persist(
     if (options_.recovery_window <= absl::ZeroDuration()) {
       return Explain(status);
     }
-    if (!MayBeOver(*view, status)) return status;
+    // A call ends with the token that it was begun with, which may have been
+    // replaced since: the next one has the new one. Who has none is told so.
+    const bool again = absl::IsUnauthenticated(status) &&
+                       !std::exchange(authenticated_anew, true);
+    if (!again && !MayBeOver(*view, status)) return status;
     const absl::Time now = clock_->Now();
     const absl::optional<absl::Duration> pause =
         window.AfterFailure(now, now - began);

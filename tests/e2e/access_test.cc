@@ -4,8 +4,10 @@
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
+#include <future>
 #include <memory>
 #include <string>
 #include <utility>
@@ -19,6 +21,7 @@
 #include "proto/agg.grpc.pb.h"
 #include "proto/protocol_version.h"
 #include "tests/e2e/loopback_job.h"
+#include "worker_client/client_token.h"
 #include "worker_client/region_call.h"
 #include "worker_client/tools/admin_client.h"
 
@@ -214,6 +217,72 @@ TEST(AccessTest, ATokenThatIsTakenAwayEndsItsStreams) {
   ExpectRounds(alice->get(), 2);
   ExpectEnded(job, alice->get(),
               [] { FileWith("alice", "another-token-01234"); });
+}
+
+// The three steps of deploy/README.md, while rows wait for each other: no call
+// that was begun with the former token ends a worker.
+TEST(AccessTest, ATokenIsReplacedWithoutAGap) {
+  constexpr char kNew[] = "alice-token-number-2";
+  const LoopbackJob job(
+      2, absl::StrReplaceAll(Config(), {{"workers: 1", "workers: 2"}}));
+  // No other test's: who reads a file looks each second, for all clients.
+  ClientOptions options = job.Options(0, SmallManifest());
+  options.token_file = FileWith("client-replaced", kAlice);
+  auto alice = AggClient::Connect(options);
+  auto bob = ConnectAs(job, kBob, 1);
+  ASSERT_TRUE(alice.ok()) << alice.status();
+  ASSERT_TRUE(bob.ok()) << bob.status();
+  const Manifest manifest = SmallManifest();
+  HostTensors hers = MakeTensors(manifest, 7);
+  HostTensors his = MakeTensors(manifest, 7);
+  const auto seeded = std::async(std::launch::async, [&] {
+    return (*bob)->SeedOrPull(MutableViews(&his));
+  });
+  ASSERT_TRUE((*alice)->SeedOrPull(MutableViews(&hers)).ok());
+  seeded.wait();
+
+  auto waits = std::async(std::launch::async, [&] {
+    return (*alice)->PushPull(Views(MakeTensors(manifest, 8)), {},
+                              MutableViews(&hers));
+  });
+  const absl::Time deadline = absl::Now() + absl::Seconds(60);
+  const v1::JoinReply seen = ObserveAs(job, kBob);
+  const auto known = [&](int shard) {
+    v1::RegionRequest request;
+    request.set_protocol_version(kProtocolVersion);
+    request.set_epoch(seen.epoch());
+    request.set_life(seen.shard_lives(shard));
+    request.set_token(kNew);
+    return AskForRegions(seen.region_sockets(shard), request).ok();
+  };
+  FileWith("alice", absl::StrCat(kAlice, "\n", kNew));
+  while (!(known(0) && known(1)) && absl::Now() < deadline) {
+  }
+  FileWith("client-replaced", kNew);
+  while (LocalToken(options.token_file) != kNew && absl::Now() < deadline) {
+  }
+  FileWith("alice", kNew);
+  // Until what was begun with the former one has been ended.
+  AdminClient admin(job.coordinator(), absl::Seconds(30), TlsOptions(),
+                    FileWith("operator", kRoot));
+  const auto ended = [&] {
+    v1::ListAuditReply reply;
+    EXPECT_TRUE(admin.Audit({}, &reply).ok());
+    return std::any_of(reply.records().begin(), reply.records().end(),
+                       [](const v1::AuditRecord& record) {
+                         return record.action() == "denial" &&
+                                record.who() == "alice";
+                       });
+  };
+  while (!ended() && absl::Now() < deadline) {
+  }
+  EXPECT_TRUE(ended());
+  const auto joined =
+      (*bob)->PushPull(Views(MakeTensors(manifest, 9)), {}, MutableViews(&his));
+  EXPECT_TRUE(joined.ok()) << joined.status();
+  const auto waited = waits.get();
+  ASSERT_TRUE(waited.ok()) << waited.status();
+  EXPECT_TRUE(waited->included);
 }
 
 TEST(AccessTest, WhoIsOnTheDenyListIsOut) {
