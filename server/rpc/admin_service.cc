@@ -233,15 +233,20 @@ grpc::ServerUnaryReactor* AdminService::Restore(
       AdmitCall(*options_.gate, *context, "agg.v1.Admin/Restore");
   if (!caller.ok()) return AnswerNow<v1::RestoreReply>(reply, caller.status());
   if (coordinator_ == nullptr) {
+    Done(*caller, "restore", "")(not_here_);
     return AnswerNow<v1::RestoreReply>(reply, not_here_);
   }
+  const v1::RestoreRequest restore = TakeMessage(request);
   const absl::StatusOr<RestoreCall> call =
-      Coordinator::ParseRestore(request->checkpoint());
-  if (!call.ok()) return AnswerNow<v1::RestoreReply>(reply, call.status());
+      Coordinator::ParseRestore(restore.checkpoint());
+  if (!call.ok()) {
+    Done(*caller, "restore", "")(call.status());
+    return AnswerNow<v1::RestoreReply>(reply, call.status());
+  }
   std::function<void(const absl::Status&)> audit = [](const absl::Status&) {};
   if (!call->look) {
-    LogCall(context, absl::StrCat("restore ", request->checkpoint()));
-    audit = Done(*caller, "restore", request->checkpoint());
+    LogCall(context, absl::StrCat("restore ", restore.checkpoint()));
+    audit = Done(*caller, "restore", restore.checkpoint());
   }
   auto poll = LongPoll<v1::RestoreReply>::Make(reply);
   auto* reactor = poll.get();
@@ -258,12 +263,14 @@ grpc::ServerUnaryReactor* AdminService::Restore(
 }
 
 grpc::ServerUnaryReactor* AdminService::Resume(
-    grpc::CallbackServerContext* context, const v1::ResumeRequest*,
+    grpc::CallbackServerContext* context, const v1::ResumeRequest* request,
     v1::ResumeReply* reply) {
+  TakeMessage(request);
   const absl::StatusOr<Caller> caller =
       AdmitCall(*options_.gate, *context, "agg.v1.Admin/Resume");
   if (!caller.ok()) return AnswerNow<v1::ResumeReply>(reply, caller.status());
   if (coordinator_ == nullptr) {
+    Done(*caller, "resume_job", "")(not_here_);
     return AnswerNow<v1::ResumeReply>(reply, not_here_);
   }
   LogCall(context, "resume");
