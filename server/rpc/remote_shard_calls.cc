@@ -33,12 +33,14 @@ int64_t KeptBytes(PhaseKind kind, const v1::PhaseReply& reply) {
   return static_cast<int64_t>(bytes);
 }
 
-// What gRPC makes of a connection that breaks under a call.
+// What gRPC makes of a connection that breaks under a call. UNAUTHENTICATED
+// that is no answer: the call was begun with a token that was replaced since.
 bool MayBeBroken(grpc::StatusCode code) {
   return code == grpc::StatusCode::UNAVAILABLE ||
          code == grpc::StatusCode::CANCELLED ||
          code == grpc::StatusCode::UNKNOWN ||
-         code == grpc::StatusCode::INTERNAL;
+         code == grpc::StatusCode::INTERNAL ||
+         code == grpc::StatusCode::UNAUTHENTICATED;
 }
 
 // A Write that fails ends the call: Finish says why.
