@@ -29,7 +29,9 @@ std::vector<std::string> OutcomeWatch::Note(const RoundOutcome& outcome) {
                    outcome.message));
   }
   for (const int rank : outcome.excluded_ranks) {
-    if (++num_left_out_[rank] > 1 || skipped) continue;
+    ++num_left_out_[rank];
+    // A skipped round leaves all out: whose fault it is shows in another one.
+    if (skipped || !told_.insert(rank).second) continue;
     news.push_back(
         WithReason(absl::StrCat("round ", outcome.round,
                                 " has left out the row of rank ", rank),

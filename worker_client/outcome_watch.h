@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,7 @@ class OutcomeWatch {
   uint64_t num_rounds_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t num_skipped_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<int, uint64_t> num_left_out_ ABSL_GUARDED_BY(mutex_);  // by rank
+  std::set<int> told_ ABSL_GUARDED_BY(mutex_);  // ranks that were named
 };
 
 }  // namespace agg

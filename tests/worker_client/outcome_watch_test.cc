@@ -57,5 +57,16 @@ TEST(OutcomeWatchTest, NamesEachRankOnce) {
   EXPECT_EQ(watch.Summary(), "2 of 2 rounds have left out the row of rank 2");
 }
 
+// The first rounds of mixed precision are often skipped, with all rows left out.
+TEST(OutcomeWatchTest, NamesARankBehindASkippedRound) {
+  OutcomeWatch watch;
+  watch.Note(Outcome(0, {0, 1}, kSkipped));
+  EXPECT_THAT(watch.Note(Outcome(1, {1})),
+              ElementsAre("round 1 has left out the row of rank 1: because"));
+  EXPECT_THAT(watch.Note(Outcome(2, {1})), IsEmpty());
+  EXPECT_EQ(watch.Summary(),
+            "3 of 3 rounds have left out the row of rank 1");
+}
+
 }  // namespace
 }  // namespace agg

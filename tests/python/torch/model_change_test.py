@@ -2,6 +2,7 @@
 
 import threading
 import unittest
+import warnings
 
 import torch
 
@@ -90,6 +91,16 @@ class ReplacedTest(JobCase):
                 backward(net)
                 version = worker.step().version
             self.assertEqual(version, 4)
+
+
+    def test_a_scripted_model(self):
+        server = self.serve(workers=1, lr=0.1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch.jit is deprecated
+            net = torch.jit.script(net_of())
+        with agg.Worker(net, server.address, 0) as worker:
+            backward(net)
+            self.assertEqual(worker.step().version, 1)
 
 
 class UnfrozenTest(JobCase):

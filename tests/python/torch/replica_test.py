@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 import unittest
+from unittest import mock
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from tests.python.torch.interrupt_test import interrupt
 from tests.python.torch.worker_test import copies
 
 from agg_server._replica import Replica
+from agg_server._signals import Deferred
 
 
 _seeding = threading.Lock()
@@ -473,6 +475,35 @@ class InterruptedTest(JobCase):
                 torch.testing.assert_close(p.grad, grad)
 
 
+class DeferredTest(unittest.TestCase):
+
+    def test_a_handler_that_raises_meanwhile_costs_no_other_one(self):
+        # Between the call that sets a handler and what follows it.
+        sets = signal.signal
+        before = {n: signal.getsignal(n) for n in (signal.SIGINT,
+                                                   signal.SIGUSR1)}
+        self.addCleanup(sets, signal.SIGUSR1, before[signal.SIGUSR1])
+        sets(signal.SIGUSR1, lambda *_: None)
+        before[signal.SIGUSR1] = signal.getsignal(signal.SIGUSR1)
+        for fails in range(1, 5):
+            with self.subTest(fails):
+                calls = []
+
+                def set_and_raise(number, handler):
+                    former = sets(number, handler)
+                    calls.append(number)
+                    if len(calls) == fails:
+                        raise TimeoutError("a handler's")
+                    return former
+
+                with mock.patch.object(signal, "signal", set_and_raise), \
+                        self.assertRaises(TimeoutError):
+                    with Deferred():
+                        pass
+                self.assertEqual(before, {n: signal.getsignal(n)
+                                          for n in before})
+
+
 class DigestTest(unittest.TestCase):
 
     def test_equal_bytes_have_equal_numbers(self):
@@ -518,6 +549,19 @@ class DigestTest(unittest.TestCase):
             changed = [a != b for a, b in zip(before, after)]
             self.assertEqual(changed.count(True), 1, (at, element))
             before = after
+
+    def test_memory_that_has_become_smaller(self):
+        parameter = torch.nn.Parameter(torch.ones(1 << 19))
+        replica = Replica([parameter])
+        whole = replica.digest(1)
+        parameter.data = parameter.data.half()
+        self.assertEqual(replica.digest(1),
+                         Replica([torch.ones(1 << 19).half()]).digest(1))
+        self.assertNotEqual(replica.digest(1), whole)
+        parameter.untyped_storage().resize_(0)
+        with self.assertLogs("agg_server", "WARNING") as logs:
+            self.assertEqual(replica.digest(1), 0)
+        self.assertIn("given back", logs.output[0])
 
     def test_memory_that_cannot_be_read_is_said_once(self):
         replica = Replica([torch.zeros(3, device="meta")])

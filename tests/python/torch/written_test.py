@@ -4,6 +4,7 @@ never dropped in silence."""
 import threading
 import unittest
 import warnings
+from unittest import mock
 
 import numpy as np
 import torch
@@ -242,6 +243,34 @@ class WrittenTest(JobCase):
             w[:] = 0
             w[:] = kept
             client.step({"w": np.ones(2)})
+
+    def test_a_pull_of_numpy_clients_that_failed_is_no_write(self):
+        server = self.serve(workers=1, lr=0.1)
+        w = np.array([1.0, 2.0], np.float32)
+        with agg.Client({"w": w}, server.address, 0) as client:
+
+            def fails_half_way(*_):
+                client._staging["w"][0] = 7.0
+                raise agg.Timeout("late")
+
+            with mock.patch.object(client._session, "pull", fails_half_way), \
+                    self.assertRaises(agg.Timeout):
+                client.pull()
+            self.assertEqual(client.step({"w": np.ones(2)}).version, 1)
+            np.testing.assert_allclose(w, [0.9, 1.9], rtol=1e-6)
+
+    def test_what_is_not_kept_cannot_be_compared(self):
+        server = self.serve(workers=1, lr=0.1)
+        net = torch.nn.Linear(2, 1)
+        with agg.Worker(net, server.address, 0) as worker:
+            net(torch.ones(1, 2)).sum().backward()
+            with torch.no_grad():
+                net.weight.add_(1)
+            with mock.patch.object(worker._session, "pull",
+                                   side_effect=agg.VersionGone("gone")), \
+                    self.assertLogs("agg_server", "WARNING") as logs:
+                self.assertEqual(worker.step().version, 1)
+            self.assertIn("cannot be compared", logs.output[0])
 
     def test_numpy_clients_whose_parameters_are_their_own(self):
         server = self.serve(workers=1, optimizer="add", lr=1.0)

@@ -75,6 +75,8 @@ class Census:
             # Their own dictionaries: attributes may be a wrapper's.
             for kind in ("_parameters", "_modules"):
                 where = vars(module)[kind]
+                if not isinstance(where, dict):
+                    continue  # a ScriptModule's, whose parameters stay
                 self._sizes.append((where, len(where)))
                 self._places.extend((where, key, what)
                                     for key, what in where.items())

@@ -22,19 +22,35 @@ class Replica(Windows):
         """tensors: of any dtype and device; the same ones, in the same order, in
         all workers of the job."""
         self._tensors = list(tensors)
-        sizes = [t.numel() * t.element_size() for t in self._tensors]
-        super().__init__(sizes, self._bytes_of)
-        # Of models of one window, which are looked at whole each time.
-        self._pieces = (ctypes.c_void_p * len(sizes))()
-        self._sizes = (ctypes.c_size_t * len(sizes))(*sizes)
-        pieces: Any = self._pieces
-        self._words: Any = np.frombuffer(pieces, np.uint64) if sizes else None
         self._refused: Optional[str] = None
+        # Of models of one window, which are looked at whole each time.
+        self._pieces = (ctypes.c_void_p * len(self._tensors))()
+        pieces: Any = self._pieces
+        self._words: Any = (np.frombuffer(pieces, np.uint64)
+                            if self._tensors else None)
+        self._measure([t.numel() * t.element_size() for t in self._tensors])
+
+    def _measure(self, sizes: list[int]) -> None:
+        super().__init__(sizes, self._bytes_of)
+        self._known = sizes
+        self._sizes = (ctypes.c_size_t * len(sizes))(*sizes)
+
+    def _look(self) -> None:
+        """Their memory may be another one than before: half() of a model has
+        made it smaller. RuntimeError: one has none, as parameters that are
+        sharded, or elsewhere, between two steps."""
+        sizes = [t.numel() * t.element_size() for t in self._tensors]
+        if sizes != self._known:
+            self._measure(sizes)
+        for tensor, size in zip(self._tensors, sizes):
+            if size and tensor.is_cpu and tensor.data_ptr() == 0:
+                raise RuntimeError("the memory of one was given back")
 
     def digest(self, version: int) -> int:
         """As Windows has it. 0: the memory cannot be read (a warning says so,
         once)."""
         try:
+            self._look()
             return super().digest(version)
         except (RuntimeError, NotImplementedError) as error:
             if self._refused is None:

@@ -9,6 +9,8 @@ from typing import Any, Callable, Optional, Type
 # What a program may have a handler for that raises.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM,
             signal.SIGUSR1, signal.SIGUSR2)
+# To set handlers: more exceptions of theirs in that time are a program's fault.
+_TRIES = 100
 
 _Handler = Callable[[int, Optional[types.FrameType]], Any]
 
@@ -24,11 +26,15 @@ class Deferred:
             for number in _SIGNALS:
                 handler = signal.getsignal(number)
                 if callable(handler):
-                    signal.signal(number, self._note)
+                    # First: another one's handler may raise between the two.
                     self._former.append((number, handler))
-        except ValueError:  # another thread, or a subinterpreter
-            pass
-        except BaseException:
+                    signal.signal(number, self._note)
+        except BaseException as error:
+            if isinstance(error, ValueError) and self._former and \
+                    signal.getsignal(self._former[0][0]) != self._note:
+                # Another thread, or a subinterpreter.
+                self._former = []
+                return self
             self._restore()
             raise
         return self
@@ -55,12 +61,15 @@ class Deferred:
 
     def _restore(self) -> None:
         raised: Optional[BaseException] = None
-        while self._former:
-            number, handler = self._former.pop()
+        # A handler that is there again may raise anywhere here: what is still
+        # on the list is set once more.
+        for _ in range(_TRIES):
             try:
-                signal.signal(number, handler)
-            except BaseException as error:  # of a handler that is there again
+                while self._former:
+                    signal.signal(*self._former[-1])
+                    self._former.pop()
+                break
+            except BaseException as error:
                 raised = error
-                signal.signal(number, handler)
         if raised is not None:
             raise raised

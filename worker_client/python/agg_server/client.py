@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import logging
 import os
 import threading
 import types
-from typing import (Any, Collection, Mapping, Optional, Sequence, Type,
-                    Union)
+from typing import (Any, Collection, Iterator, Mapping, Optional, Sequence,
+                    Type, Union)
 
 import numpy as np
 
@@ -188,6 +189,7 @@ class Client(_Base):
         self._servers = self.job.optimizer not in ("add", "none", "")
         self._counting, self._open = threading.Lock(), 0
         self._pulled = False
+        self._begun = 0  # calls that write into the staging
         if start:
             try:
                 self.start()
@@ -281,8 +283,9 @@ class Client(_Base):
 
         Returns: the version. Raises VersionGone: it is not kept any more.
         """
-        pulled = self._session.pull(version, self._targets, full_precision,
-                                    self._staging)
+        with self._staging_open():
+            pulled = self._session.pull(version, self._targets, full_precision,
+                                        self._staging)
         self._write_back()
         return pulled
 
@@ -353,16 +356,24 @@ class Client(_Base):
         # An array of this call's own: other threads may make rounds.
         views = views_of([(0, 0, _abi.F32) if row is None else _memory(row)
                           for row in rows])
-        with self._counting:
-            self._open += 1
-            self._pulled = False  # until all rounds have succeeded
-        try:
+        with self._staging_open():
             self.last = self._session.round(views, info, self._targets,
                                             (rows, self._staging))
+        return self.last
+
+    @contextlib.contextmanager
+    def _staging_open(self) -> Iterator[None]:
+        """The staging is what was pulled again once _write_back() follows: not
+        behind a call that has failed, or that Ctrl-C has left."""
+        with self._counting:
+            self._open += 1
+            self._begun += 1
+            self._pulled = False
+        try:
+            yield
         finally:
             with self._counting:
                 self._open -= 1
-        return self.last
 
     def _write_back(self) -> None:
         for name, array in self._parameters.items():
@@ -371,12 +382,15 @@ class Client(_Base):
             self._pulled = self._open == 0
 
     def _check_unwritten(self) -> None:
-        """The staging has what was pulled, unless a round has failed since."""
-        if not self._pulled or not self._servers:
+        """The staging has what was pulled, unless a call has failed since."""
+        with self._counting:
+            begun, pulled = self._begun, self._pulled
+        if not pulled or not self._servers:
             return
         written = [name for name, array in self._parameters.items()
                    if _differ(array, self._staging[name])]
-        if written:
+        # Else another thread's round has come between.
+        if written and begun == self._begun:
             raise NotNow(written_complaint("parameter", written[0], len(written) - 1,
                                    self.version, "client.pull()"))
 

@@ -403,8 +403,19 @@ class Worker:
         version = self.version
         staging = Staging(list(self._tensors.values()))
         values = [staging.buffer(i) for i in range(len(self._tensors))]
-        self._session.pull(version, targets_of([memory_of(t) for t in values]),
-                           False, values)
+        try:
+            self._session.pull(version,
+                               targets_of([memory_of(t) for t in values]),
+                               False, values)
+        except VersionGone:
+            # Rounds have gone on without this worker (a quorum), and its next
+            # one brings it to the newest version, as without a write.
+            self._say_once("not compared", logging.WARNING,
+                           f"a parameter may have been written since version "
+                           f"{version} was pulled, which the server does not "
+                           "keep any more: it cannot be compared, and the next "
+                           "round replaces it")
+            return
         written = differ(list(self._tensors.values()), values)
         if not written:
             self._watch.remember()
