@@ -19,19 +19,20 @@ void SetFirst(int tensor, std::atomic<int>* first) {
 
 void EncodingTally::Add(int tensor, const EncodingLoss& loss) {
   if (loss.num_infinite > 0) {
-    num_infinite_.fetch_add(loss.num_infinite, std::memory_order_relaxed);
     SetFirst(tensor, &first_infinite_);
+    num_infinite_.fetch_add(loss.num_infinite, std::memory_order_release);
   }
   if (loss.num_vanished > 0) {
-    num_vanished_.fetch_add(loss.num_vanished, std::memory_order_relaxed);
     SetFirst(tensor, &first_vanished_);
+    num_vanished_.fetch_add(loss.num_vanished, std::memory_order_release);
   }
 }
 
 std::string EncodingTally::Describe(const Manifest& manifest,
                                     DType dtype) const {
-  const int64_t num_infinite = num_infinite_.load(std::memory_order_relaxed);
-  const int64_t num_vanished = num_vanished_.load(std::memory_order_relaxed);
+  // A number that is not 0 has its tensor.
+  const int64_t num_infinite = num_infinite_.load(std::memory_order_acquire);
+  const int64_t num_vanished = num_vanished_.load(std::memory_order_acquire);
   const auto name = [&](const std::atomic<int>& first) {
     return Quoted(manifest.tensors[first.load(std::memory_order_relaxed)].name);
   };

@@ -232,6 +232,27 @@ class UnusedTest(JobCase):
         self.assertEqual(none[0], [False, True, False])
         self.assertEqual(none[2], [False] * 3)
 
+    def test_a_layer_that_only_a_row_that_was_left_out_had(self):
+        server = self.serve(workers=2, optimizer="none")
+
+        def run(rank):
+            net = net_of()
+            with agg.Worker(net, server.address, rank, mode="combine",
+                            find_unused=True) as worker:
+                opt = agg.Combined(torch.optim.AdamW(
+                    net.parameters(), lr=0.1, weight_decay=0.5), worker)
+                x = net[0](torch.ones(2, 3))
+                if rank == 1:
+                    x = net[1](x * float("nan"))
+                net[2](x).sum().backward()
+                opt.step()
+                self.assertEqual(worker.last.excluded_ranks, (1,))
+                self.assertIsNone(net[1].weight.grad)
+                return [p.detach().clone() for p in net.parameters()]
+
+        for a, b in zip(*self.team(2, run)):
+            self.assertTrue(torch.equal(a, b))
+
     def test_a_gradient_of_zeros_is_one(self):
         """torch, too, decays a parameter whose gradient is zero."""
         server = self.serve(workers=1, optimizer="none")

@@ -311,6 +311,9 @@ class ServerOptimizersStateTest(JobCase):
             sgd = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
             with self.assertRaisesRegex(agg.ManifestError, "another optim"):
                 opt.load_state_dict(sgd.state_dict())
+        # Trainers save at their end.
+        self.assertEqual(opt.state_dict()["agg_server"],
+                         {**state["agg_server"], "version": 2})
         begun_anew = self.serve(
             workers=1, optimizer={"kind": "sgd", "momentum": 0.9}, lr=0.1)
         with agg.Worker(net, begun_anew.address, 0) as worker:

@@ -14,7 +14,7 @@ from agg_server._info import Info
 from agg_server._signals import Deferred
 from agg_server._untraced import untraced_calls
 from agg_server._warn import warn
-from agg_server.errors import ManifestError
+from agg_server.errors import Error, ManifestError
 from agg_server.outcome import Outcome
 from agg_server.worker import Worker
 
@@ -135,6 +135,7 @@ class ServerOptimizer(_Facade):
             raise ManifestError(f'mode is "{worker.mode}"; allowed for '
                                 'ServerOptimizer: "server"')
         self.worker = worker
+        self._job = worker.job.name
         self._closed = False
         super().__init__(list(worker.tensors.values()), {"lr": 1.0})
         self._closed = True
@@ -166,9 +167,15 @@ class ServerOptimizer(_Facade):
                 "`aggctl checkpoint` writes one now)")
         state: dict[str, Any] = super().state_dict()
         state["state"] = {}
-        state[_MARK] = {"job": self.worker.job.name,
-                        "version": self.worker.version}
+        state[_MARK] = {"job": self._job, "version": self._version()}
         return state
+
+    def _version(self) -> int:
+        try:
+            return self.worker.version
+        except Error:  # closed: what is saved is what it ended with
+            last = self.worker.last
+            return 0 if last is None else last.version
 
     def load_state_dict(self, state_dict: Any) -> None:
         """Restores nothing: checks that the server has the state already.

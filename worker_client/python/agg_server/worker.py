@@ -226,8 +226,9 @@ class Worker:
         combined gradient there, loss scale divided out. Arguments as step's.
 
         If the outcome is not `applied` (no worker's row was finite), `p.grad`
-        is as it was: do not step. A `p.grad` that no worker had (find_unused)
-        stays None, as does that of a parameter that does not learn any more.
+        is as it was: do not step. A `p.grad` that none of the rows in it had
+        (find_unused) is None, and that of a parameter that does not learn any
+        more stays None.
 
         After a call that Ctrl-C, or another exception of a signal, has ended,
         this one waits for that round and gives what it came to: each combined
@@ -321,8 +322,12 @@ class Worker:
         written: list[tuple[str, torch.Tensor, torch.Tensor]] = []
         for index, ((name, tensor), result) in enumerate(
                 zip(self._tensors.items(), self._beside.targets())):
-            if tensor.grad is None and (index in absent or
-                                        self._is_frozen(tensor)):
+            if index in absent:
+                # Also where a row that was left out had one: the others skip
+                # this tensor, and zeros would decay it here alone.
+                tensor.grad = None
+                continue
+            if tensor.grad is None and self._is_frozen(tensor):
                 continue
             if tensor.grad is None or tensor.grad.is_sparse:
                 tensor.grad = result.to(tensor.device, tensor.dtype, copy=True)
