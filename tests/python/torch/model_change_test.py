@@ -93,14 +93,16 @@ class ReplacedTest(JobCase):
             self.assertEqual(version, 4)
 
 
-    def test_a_scripted_model(self):
-        server = self.serve(workers=1, lr=0.1)
+    def test_models_of_torch_jit(self):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch.jit is deprecated
-            net = torch.jit.script(net_of())
-        with agg.Worker(net, server.address, 0) as worker:
-            backward(net)
-            self.assertEqual(worker.step().version, 1)
+            nets = [torch.jit.script(net_of()),
+                    torch.jit.trace(net_of(), torch.ones(2, 3))]
+        for net in nets:
+            server = self.serve(workers=1, lr=0.1)
+            with agg.Worker(net, server.address, 0) as worker:
+                backward(net)
+                self.assertEqual(worker.step().version, 1)
 
 
 class UnfrozenTest(JobCase):

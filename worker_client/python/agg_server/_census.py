@@ -74,9 +74,9 @@ class Census:
         for module in self._model.modules():
             # Their own dictionaries: attributes may be a wrapper's.
             for kind in ("_parameters", "_modules"):
-                where = vars(module)[kind]
+                where = vars(module).get(kind)
                 if not isinstance(where, dict):
-                    continue  # a ScriptModule's, whose parameters stay
+                    continue  # of torch.jit, whose parameters stay
                 self._sizes.append((where, len(where)))
                 self._places.extend((where, key, what)
                                     for key, what in where.items())
