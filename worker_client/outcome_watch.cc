@@ -1,6 +1,8 @@
 // Rounds come in their order, but for questions about earlier ones.
 #include "worker_client/outcome_watch.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
@@ -16,6 +18,11 @@ std::string WithReason(std::string text, const std::string& reason) {
 
 std::vector<std::string> OutcomeWatch::Note(const RoundOutcome& outcome) {
   std::vector<std::string> news;
+  if (outcome.kind == RoundOutcome::Kind::kRewound) {
+    MutexLock lock(&mutex_);  // those rounds are made once more
+    next_round_ = std::min(next_round_, outcome.version);
+    return news;
+  }
   const bool skipped = outcome.kind == RoundOutcome::Kind::kSkipped;
   if (!skipped && outcome.kind != RoundOutcome::Kind::kApplied) return news;
   MutexLock lock(&mutex_);

@@ -57,15 +57,25 @@ TEST(OutcomeWatchTest, NamesEachRankOnce) {
   EXPECT_EQ(watch.Summary(), "2 of 2 rounds have left out the row of rank 2");
 }
 
-// The first rounds of mixed precision are often skipped, with all rows left out.
+TEST(OutcomeWatchTest, HearsOfRoundsBehindARewind) {
+  OutcomeWatch watch;
+  watch.Note(Outcome(7, {}));
+  RoundOutcome back = Outcome(7, {}, RoundOutcome::Kind::kRewound);
+  back.version = 5;
+  EXPECT_THAT(watch.Note(back), IsEmpty());
+  EXPECT_THAT(watch.Note(Outcome(5, {1})),
+              ElementsAre("round 5 has left out the row of rank 1: because"));
+}
+
+// The first rounds of mixed precision are often skipped, with all rows left
+// out.
 TEST(OutcomeWatchTest, NamesARankBehindASkippedRound) {
   OutcomeWatch watch;
   watch.Note(Outcome(0, {0, 1}, kSkipped));
   EXPECT_THAT(watch.Note(Outcome(1, {1})),
               ElementsAre("round 1 has left out the row of rank 1: because"));
   EXPECT_THAT(watch.Note(Outcome(2, {1})), IsEmpty());
-  EXPECT_EQ(watch.Summary(),
-            "3 of 3 rounds have left out the row of rank 1");
+  EXPECT_EQ(watch.Summary(), "3 of 3 rounds have left out the row of rank 1");
 }
 
 }  // namespace
