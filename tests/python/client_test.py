@@ -208,6 +208,15 @@ class ClientTest(JobCase):
 
         self.assertEqual(self.team(2, work), [(-2.0, (0,))] * 2)
 
+    def test_no_worker_sits_out_that_would_lose_what_it_has_changed(self):
+        server = self.serve(workers=1, lr=1.0, optimizer="add")
+        x = arrays()
+        with agg.Client(x, server.address, 0) as client:
+            x["b"] += 5  # its own change, which it has not sent yet
+            with self.assertRaisesRegex(agg.ManifestError, '"add"; allowed'):
+                client.sit_out()
+            self.assertEqual(x["b"].item(), 5)
+
     def test_rows_that_are_left_out_are_said_once_by_rank(self):
         server = self.serve(workers=2, optimizer="none")
 

@@ -246,7 +246,15 @@ class Client(_Base):
     def sit_out(self) -> Outcome:
         """A round without a row of this worker's, which has no batch for it:
         else as step(). Its row is of NaN, which every rule leaves out; the
-        outcome has this rank in `excluded_ranks`."""
+        outcome has this rank in `excluded_ranks`.
+
+        Raises: as step(). ManifestError: the optimizer is "add", whose
+        parameters are this worker's own between two rounds; push zeros there.
+        """
+        if self.job.optimizer == "add":
+            raise ManifestError(
+                'the job\'s optimizer is "add"; allowed for sit_out(): another '
+                "one; step() sends what has changed, or zeros")
         self._check_unwritten()
         outcome = self._round({name: np.full(array.shape, np.nan, np.float32)
                                for name, array in self._parameters.items()},
