@@ -20,6 +20,9 @@
 namespace agg {
 namespace {
 
+// How often one call is made again that ended with UNAUTHENTICATED.
+constexpr int kMaxAuthentications = 3;
+
 constexpr absl::Duration kLookForCancel = absl::Milliseconds(50);
 // Until the lease's thread has surely heard why an epoch is over.
 constexpr absl::Duration kHearsay = absl::Seconds(2);
@@ -88,7 +91,7 @@ absl::Status Membership::Persist(
     const CallLimit& limit,
     const std::function<absl::Status(const View&)>& call) {
   RecoveryWindow window(options_.recovery_window, Works(options_));
-  bool authenticated_anew = false;
+  int authentications_left = kMaxAuthentications;
   while (true) {
     const View view = this->view();
     const absl::Time began = clock_->Now();
@@ -106,9 +109,11 @@ absl::Status Membership::Persist(
       return Explain(status);
     }
     // A call ends with the token that it was begun with, which may have been
-    // replaced since: the next one has the new one. Who has none is told so.
-    const bool again = absl::IsUnauthenticated(status) &&
-                       !std::exchange(authenticated_anew, true);
+    // replaced since, and the lease's stream, which may take the next view
+    // with it, ends so a moment later: the next ones have the new token. Who
+    // has none is told so.
+    const bool again =
+        absl::IsUnauthenticated(status) && authentications_left-- > 0;
     if (!again && !MayBeOver(*view, status)) return status;
     const absl::Time now = clock_->Now();
     const absl::optional<absl::Duration> pause =

@@ -108,7 +108,7 @@ class RowTest(WithDriver):
     def setUp(self):
         super().setUp()
         self.streams = Streams(self, object())
-        self.tensors = [torch.zeros(4), torch.zeros(2, 3)]
+        self.tensors = {"a": torch.zeros(4), "b": torch.zeros(2, 3)}
         self.memories = Memories(_abi.View, 2)
 
     def row(self, push_dtype="f32", allowed=True):
