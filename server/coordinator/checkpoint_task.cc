@@ -17,15 +17,20 @@ namespace agg {
 
 CheckpointTask::CheckpointTask(PeerGroup* peers, uint64_t epoch,
                                CheckpointManifest manifest, int keep,
-                               uint64_t line)
+                               uint64_t line, absl::Status captured)
     : peers_(peers),
       epoch_(epoch),
       manifest_(std::move(manifest)),
       keep_(keep),
-      line_(line) {}
+      line_(line),
+      captured_(std::move(captured)) {}
 
 std::optional<absl::StatusOr<TakenCheckpoint>> CheckpointTask::Look() {
   using Stage = CheckpointProgress::Stage;
+  if (!captured_.ok()) {
+    Discard();
+    return captured_;
+  }
   std::vector<CheckpointProgress> shards(peers_->size());
   absl::Status status =
       peers_->ForEach([&](int ordinal, ShardPeer* peer) -> absl::Status {
@@ -44,7 +49,7 @@ std::optional<absl::StatusOr<TakenCheckpoint>> CheckpointTask::Look() {
                     : absl::AbortedError("it writes another checkpoint");
       });
   if (!status.ok()) {
-    DiscardCheckpoint(peers_, epoch_, manifest_.id);
+    Discard();
     return status;
   }
   TakenCheckpoint taken;
@@ -78,12 +83,12 @@ absl::Status CheckpointTask::Seal() {
       [&](int, ShardPeer* peer) { return peer->RunPhase(phase).status(); });
 }
 
-void DiscardCheckpoint(PeerGroup* peers, uint64_t epoch, const VersionId& id) {
+void CheckpointTask::Discard() {
   Phase phase;
   phase.kind = PhaseKind::kSeal;
-  phase.epoch = epoch;
-  phase.id = id;
-  peers
+  phase.epoch = epoch_;
+  phase.id = manifest_.id;
+  peers_
       ->ForEach(
           [&](int, ShardPeer* peer) { return peer->RunPhase(phase).status(); })
       .IgnoreError();

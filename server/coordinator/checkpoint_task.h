@@ -20,9 +20,11 @@ namespace agg {
 class CheckpointTask {
  public:
   // `manifest` lacks its parts. `peers` outlives it. `keep`, `line`: as
-  // CheckpointFolder::Retire has them.
+  // CheckpointFolder::Retire has them. `captured`: why the arrays are not
+  // copied on all shards; then all that is done is to remove what some have.
   CheckpointTask(PeerGroup* peers, uint64_t epoch, CheckpointManifest manifest,
-                 int keep, uint64_t line);
+                 int keep, uint64_t line,
+                 absl::Status captured = absl::OkStatus());
 
   // Asks all shards how far they are, and seals the checkpoint when all parts
   // are written. Nothing: ask again. Then the result, once: an error of the
@@ -31,17 +33,17 @@ class CheckpointTask {
 
  private:
   absl::Status Seal();
+  // It is not sealed on any shard: their parts go, as far as they can be
+  // reached.
+  void Discard();
 
   PeerGroup* const peers_;
   const uint64_t epoch_;
   CheckpointManifest manifest_;
   const int keep_;
   const uint64_t line_;
+  const absl::Status captured_;
 };
-
-// One that was captured on some shards and is not sealed on any: their parts
-// go, as far as they can be reached.
-void DiscardCheckpoint(PeerGroup* peers, uint64_t epoch, const VersionId& id);
 
 }  // namespace agg
 

@@ -107,23 +107,22 @@ bool Coordinator::CheckpointIfDue() {
     phase.id = manifest.id;
     return phase;
   });
-  if (!status.ok()) {
-    DiscardCheckpoint(&peers_, epoch, manifest.id);
-    EndCheckpoint(status);
-    return true;
+  if (status.ok()) {
+    engine_.FillRecord(&record);
+    record.state.shadow_rules = reporter_.ShadowRules();
+    manifest.record = TextOf(std::move(record));
   }
-  engine_.FillRecord(&record);
-  record.state.shadow_rules = reporter_.ShadowRules();
-  manifest.record = TextOf(std::move(record));
   manifest.job = options_.job;
   manifest.num_shards = peers_.size();
   manifest.optimizer = LineOf(options_.optimizer.kind).name;
   manifest.num_state_arrays = OptimizerStateArrays(options_.optimizer);
   manifest.config = options_.checkpoint.config_text;
   MutexLock lock(&mutex_);
+  // Also where it has failed: the parts that some shards have are removed
+  // beside the rounds, since their disks may hang.
   checkpoint_ = std::make_unique<CheckpointTask>(
       &checkpoint_peers_, epoch, std::move(manifest), options_.checkpoint.keep,
-      state_.job()->line());
+      state_.job()->line(), std::move(status));
   checkpoint_begun_.NotifyAll();
   return true;
 }

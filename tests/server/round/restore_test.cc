@@ -529,6 +529,36 @@ TEST_F(RestoreTest, AWordThatComesWhileAnotherOneIsLoadedIsCarriedOut) {
   EXPECT_EQ(again.coordinator()->Status().version, 1u);
 }
 
+// Disks may hang, and rounds go on (P30).
+TEST_F(RestoreTest, PartsOfACaptureThatFailsAreRemovedBesideTheRounds) {
+  ClusterOptions options = Saving(2, 0);
+  options.real_clock = true;
+  RunningJob job(options, SmallManifest(), 2);
+  Mutex mutex;
+  std::vector<std::thread::id> captures;
+  std::vector<std::thread::id> discards;
+  // The last shard is called on the thread that asks.
+  job.cluster.peer(1)->BeforePhase([&](const Phase& phase) {
+    MutexLock lock(&mutex);
+    if (phase.kind == PhaseKind::kCapture) {
+      captures.push_back(std::this_thread::get_id());
+    }
+    if (phase.kind == PhaseKind::kSeal) {
+      discards.push_back(std::this_thread::get_id());
+    }
+  });
+  job.cluster.peer(0)->FailNext(PhaseKind::kCapture,
+                                absl::ResourceExhaustedError("no memory"));
+  Reply<absl::StatusOr<TakenCheckpoint>> reply;
+  job.cluster.coordinator()->TakeCheckpoint(reply.callback());
+  EXPECT_THAT(reply.Get().status().message(), HasSubstr("no memory"));
+  job.cluster.StopCoordinator();
+  MutexLock lock(&mutex);
+  ASSERT_EQ(captures.size(), 1u);
+  ASSERT_EQ(discards.size(), 1u);
+  EXPECT_NE(discards[0], captures[0]);
+}
+
 TEST_F(RestoreTest, LookingSaysWhatThereIsAndDoesNothing) {
   const ClusterOptions options = Saving(2);
   TrainTo(2, options);
