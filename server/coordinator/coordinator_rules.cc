@@ -77,8 +77,10 @@ absl::StatusOr<RuleChangeResult> CoordinatorState::SetRule(
 // --- Facts -------------------------------------------------------------------
 
 void CoordinatorState::NoteChange() {
-  // With the round that the rule is from, also when that has begun: after a
-  // rewind the rounds before it are done again as they were.
+  // With the round that the newest rule is from, also when that has begun:
+  // after a rewind the rounds before it have the one that was in effect when it
+  // was set. Rules before that one are not kept, so that rounds that they made
+  // are done again by it.
   JobChanges changes = rule_set_;
   changes.evicted = evicted_;
   if (job_ != nullptr && job_->finished()) {
