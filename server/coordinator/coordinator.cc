@@ -115,6 +115,7 @@ void Coordinator::Start() {
 void Coordinator::CheckDeadlines() {
   joins_.Expire(clock_->Now());
   ExpireKeptAnswers();
+  ExpireOrder();
   std::vector<uint64_t> progress;
   for (int i = 0; i < peers_.size(); ++i) {
     progress.push_back(peers_.peer(i)->Progress());

@@ -177,13 +177,16 @@ class Coordinator {
   // Answered when it is done, and a checkpoint of it complete.
   // FAILED_PRECONDITION (none configured; it cannot be loaded, with what is
   // missing where; to begin anew: a job that has parameters), NOT_FOUND (nobody
-  // sees such a one), UNAVAILABLE (draining). ParseRestore: what RestoreRequest
-  // of proto/admin.proto has; INVALID_ARGUMENT.
+  // sees such a one), UNAVAILABLE (draining, or not all shards were there
+  // within kOrderTimeout: then it is not done later either). ParseRestore: what
+  // RestoreRequest of proto/admin.proto has; INVALID_ARGUMENT.
+  static constexpr absl::Duration kOrderTimeout = KeptAnswers::kTimeout;
   static absl::StatusOr<RestoreCall> ParseRestore(const std::string& text);
   void Restore(const RestoreCall& call,
                std::function<void(absl::StatusOr<RestoreResult>)> done);
   // Lets a finished job go on, through a new epoch. Answered when all shards
-  // know it, and their checkpoints. Errors: CoordinatorState::Resume's.
+  // know it, and their checkpoints. Errors: CoordinatorState::Resume's, and
+  // UNAVAILABLE as Restore has it.
   void Resume(std::function<void(absl::StatusOr<ResumeResult>)> done);
   // Takes no more calls and tells workers so, waits for a round in execution
   // until `deadline` (real time), fails everything that waits with UNAVAILABLE.
@@ -250,11 +253,15 @@ class Coordinator {
     ResumeResult resume;
     // With what was done, in words.
     std::function<void(absl::StatusOr<std::string>)> done;
+    absl::Time until;          // dropped then, unless it is taken
+    bool taken = false;        // a recovery decides or goes by it
     bool carried_out = false;  // an epoch has begun with it
   };
-  // An order that waits, if it is about checkpoints; *carried_out: an epoch has
-  // begun with it, and no checkpoint has it yet.
-  std::optional<RestoreCall> RestoreOrder(bool* carried_out) const;
+  // Takes the order that waits. Returns it if it is about checkpoints;
+  // *carried_out: an epoch has begun with it, and no checkpoint has it yet.
+  std::optional<RestoreCall> TakeOrder(bool* carried_out);
+  // A recovery waits for a person before it has done anything by the order.
+  void PutOrderBack();
   bool Resumes() const;  // a finished job is to go on
   absl::Status GiveOrder(Order order, const absl::Status& why);
   void EndOrder(const absl::StatusOr<std::string>& result);
@@ -354,6 +361,7 @@ class Coordinator {
   // The bodies of deadlines_thread_ and address_thread_.
   void CheckDeadlinesEachSecond();
   void ExpireKeptAnswers();
+  void ExpireOrder();
   void CheckAddressEachSecond();
   // The text of the record of a round that is about to be prepared.
   std::string MakeRecord(const RoundReport& report, JobRecord record);

@@ -27,6 +27,7 @@ absl::Status Coordinator::Recover(
   See(inventories);
   RecoveryDecision decision = Decide(epoch, inventories);
   if (decision.kind == RecoveryDecision::Kind::kWait) {
+    PutOrderBack();
     return AwaitPerson(decision.text);
   }
   NoteBeginning(epoch, decision);

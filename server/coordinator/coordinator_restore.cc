@@ -11,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/time.h"
 #include "absl/types/optional.h"
 #include "server/base/field_error.h"
 #include "server/base/log.h"
@@ -138,7 +139,7 @@ CheckpointChoice Coordinator::Choose(const std::optional<RestoreCall>& order) {
 RecoveryDecision Coordinator::Decide(
     uint64_t epoch, const std::vector<ShardInventory>& inventories) {
   bool carried_out = false;
-  std::optional<RestoreCall> order = RestoreOrder(&carried_out);
+  std::optional<RestoreCall> order = TakeOrder(&carried_out);
   if (carried_out) {
     // What it has led to may be there yet.
     using Kind = RecoveryDecision::Kind;
@@ -358,7 +359,13 @@ void Coordinator::Resume(
   };
   const absl::Status given = GiveOrder(
       std::move(order), OrderlyStop("an operator has the finished job go on"));
-  if (!given.ok()) done(given);
+  if (given.ok()) return;
+  {
+    // The facts said already that the job goes on.
+    MutexLock lock(&mutex_);
+    state_.NoteChange();
+  }
+  done(given);
 }
 
 absl::Status Coordinator::GiveOrder(Order order, const absl::Status& why) {
@@ -374,6 +381,7 @@ absl::Status Coordinator::GiveOrder(Order order, const absl::Status& why) {
           "another restore or resume is under way");
     }
     order_ = std::move(order);
+    order_->until = clock_->Now() + kOrderTimeout;
     // Also one that is beginning: what it does was decided without the order,
     // and CompleteOrder would take it for what the order has led to.
     calls = state_.EndEpoch(why, clock_->Now());
@@ -383,11 +391,45 @@ absl::Status Coordinator::GiveOrder(Order order, const absl::Status& why) {
   return absl::OkStatus();
 }
 
-std::optional<RestoreCall> Coordinator::RestoreOrder(bool* carried_out) const {
+std::optional<RestoreCall> Coordinator::TakeOrder(bool* carried_out) {
   MutexLock lock(&mutex_);
-  if (!order_.has_value() || order_->kind == Order::Kind::kResume) return {};
+  if (!order_.has_value()) return {};
+  order_->taken = true;
+  if (order_->kind == Order::Kind::kResume) return {};
   *carried_out = order_->carried_out;
   return order_->restore;
+}
+
+void Coordinator::PutOrderBack() {
+  MutexLock lock(&mutex_);
+  if (order_.has_value() && !order_->carried_out) order_->taken = false;
+}
+
+// It must not be done hours later, when a shard is back and its caller has
+// turned to something else. What a recovery has begun stays: to leave it half
+// done would cost more.
+void Coordinator::ExpireOrder() {
+  std::function<void(absl::StatusOr<std::string>)> done;
+  absl::Status status;
+  {
+    MutexLock lock(&mutex_);
+    if (!order_.has_value() || order_->taken || clock_->Now() < order_->until) {
+      return;
+    }
+    const absl::Status accepting = state_.CheckAcceptingCalls();
+    status = absl::UnavailableError(absl::StrCat(
+        "not begun within ", absl::FormatDuration(kOrderTimeout),
+        ", and not done later either: ",
+        accepting.ok() ? "a phase of the former epoch has not ended"
+                       : accepting.message(),
+        "; the call may be repeated"));
+    // The facts said already that the job goes on.
+    if (order_->kind == Order::Kind::kResume) state_.NoteChange();
+    done = std::move(order_->done);
+    order_.reset();
+  }
+  LogWarning("what an operator has asked for is dropped: ", status.message());
+  done(status);
 }
 
 bool Coordinator::Resumes() const {

@@ -110,7 +110,8 @@ std::vector<Program> OtherCommands(AggctlFlags* out) {
       {"restore",
        "say which checkpoints there are, or go on from one of them",
        {{"CHECKPOINT", "VERSION|MADE-VERSION|none",
-         "to go on from; none: begin anew; left out: nothing is done",
+         "to go on from, newer versions in memory are given up; none: begin "
+         "anew; left out: nothing is done",
          TextValue(&out->argument)},
         {"--wait", "SECONDS", "for it to be done and saved; default 600",
          SecondsValue(0.001, &out->wait)}}},

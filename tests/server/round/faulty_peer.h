@@ -45,6 +45,11 @@ class FaultyPeer : public ShardPeer {
     MutexLock lock(&mutex_);
     reservation_failure_ = {std::move(status), times};
   }
+  // Nobody can attach the shard, until this is OK.
+  void FailAttach(absl::Status status) {
+    MutexLock lock(&mutex_);
+    attach_failure_ = std::move(status);
+  }
   // From now on the shard is of a release whose updates do not publish.
   void UpdatesDoNotPublish() {
     MutexLock lock(&mutex_);
@@ -106,6 +111,7 @@ class FaultyPeer : public ShardPeer {
       uint64_t epoch, std::function<void(absl::Status)> on_lost) override {
     {
       MutexLock lock(&mutex_);
+      if (!attach_failure_.ok()) return attach_failure_;
       on_lost_ = on_lost;
       epoch_ = epoch;
       given_up_ = absl::OkStatus();
@@ -222,6 +228,7 @@ class FaultyPeer : public ShardPeer {
   bool publishes_ ABSL_GUARDED_BY(mutex_) = true;
   std::map<PhaseKind, Failure> failures_ ABSL_GUARDED_BY(mutex_);
   absl::Status given_up_ ABSL_GUARDED_BY(mutex_);
+  absl::Status attach_failure_ ABSL_GUARDED_BY(mutex_);
   Failure session_failure_ ABSL_GUARDED_BY(mutex_);
   bool rows_take_long_ ABSL_GUARDED_BY(mutex_) = false;
   std::set<int32_t> reserved_ ABSL_GUARDED_BY(mutex_);  // in this epoch

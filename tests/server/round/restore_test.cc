@@ -529,6 +529,57 @@ TEST_F(RestoreTest, AWordThatComesWhileAnotherOneIsLoadedIsCarriedOut) {
   EXPECT_EQ(again.coordinator()->Status().version, 1u);
 }
 
+// Hours later its caller has turned to something else.
+TEST_F(RestoreTest, AWordThatCannotBeBegunIsAnsweredAndNotDoneLater) {
+  RunningJob job(Saving(2), SmallManifest(), 2);
+  for (uint64_t version = 1; version <= 3; ++version) {
+    RunTo(&job, version);
+    job.cluster.AwaitCheckpoints(version);
+  }
+  Coordinator* const coordinator = job.cluster.coordinator();
+  job.cluster.peer(1)->FailAttach(absl::UnavailableError("shard 1 is down"));
+  Reply<absl::StatusOr<RestoreResult>> reply;
+  coordinator->Restore(*Coordinator::ParseRestore("2"), reply.callback());
+  job.cluster.Advance(Coordinator::kOrderTimeout - absl::Seconds(1));
+  coordinator->CheckDeadlines();
+  ASSERT_FALSE(reply.called());
+  job.cluster.Advance(absl::Seconds(1));
+  coordinator->CheckDeadlines();
+  ASSERT_TRUE(reply.called());
+  const absl::Status dropped = reply.Get().status();
+  EXPECT_EQ(dropped.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(dropped.message(), AllOf(HasSubstr("not begun within 30s"),
+                                       HasSubstr("shard 1 is down")));
+  // The shard is back: nothing is done, and another word is heard.
+  job.cluster.peer(1)->FailAttach(absl::OkStatus());
+  EXPECT_EQ(Started(&job.cluster).version, 3u);
+  const absl::StatusOr<RestoreResult> restored = Restore(&job.cluster, "1");
+  ASSERT_TRUE(restored.ok()) << restored.status();
+  EXPECT_EQ(coordinator->Status().version, 1u);
+}
+
+// What has begun is done, however long it takes.
+TEST_F(RestoreTest, AWordThatARecoveryGoesByIsNotDropped) {
+  RunningJob job(Saving(2), SmallManifest(), 2);
+  for (uint64_t version = 1; version <= 2; ++version) {
+    RunTo(&job, version);
+    job.cluster.AwaitCheckpoints(version);
+  }
+  Coordinator* const coordinator = job.cluster.coordinator();
+  Reply<absl::StatusOr<RestoreResult>> reply;
+  bool late = false;
+  files_.CallAt("part-00001-of-00002", [&] {
+    job.cluster.clock()->Advance(2 * Coordinator::kOrderTimeout);
+    coordinator->CheckDeadlines();
+    late = true;
+  });
+  coordinator->Restore(*Coordinator::ParseRestore("1"), reply.callback());
+  Await(&job.cluster, reply);
+  EXPECT_TRUE(late);
+  EXPECT_TRUE(reply.Get().ok()) << reply.Get().status();
+  EXPECT_EQ(coordinator->Status().version, 1u);
+}
+
 // Disks may hang, and rounds go on (P30).
 TEST_F(RestoreTest, PartsOfACaptureThatFailsAreRemovedBesideTheRounds) {
   ClusterOptions options = Saving(2, 0);
@@ -713,6 +764,25 @@ TEST_F(FinishedTest, ResumesWhereItsWorkersLeft) {
   EXPECT_EQ(job.cluster.coordinator()->Status().phase, JobPhase::kOpen);
   ExpectTrains(&job.cluster, 2);
   EXPECT_TRUE(SameBits(*job.cluster.Pull(3), expected));
+}
+
+TEST_F(FinishedTest, AResumeThatCannotBeBegunLeavesTheJobFinished) {
+  RunningJob job(Saving(2, 0), SmallManifest(), 2);
+  LeaveAt2(&job);
+  job.cluster.AwaitCheckpoints(1);
+  Coordinator* const coordinator = job.cluster.coordinator();
+  job.cluster.peer(1)->FailAttach(absl::UnavailableError("shard 1 is down"));
+  Reply<absl::StatusOr<ResumeResult>> reply;
+  coordinator->Resume(reply.callback());
+  job.cluster.Advance(Coordinator::kOrderTimeout);
+  coordinator->CheckDeadlines();
+  ASSERT_TRUE(reply.called());
+  EXPECT_EQ(reply.Get().status().code(), absl::StatusCode::kUnavailable);
+  job.cluster.peer(1)->FailAttach(absl::OkStatus());
+  EXPECT_EQ(Started(&job.cluster).phase, JobPhase::kFinished);
+  // The call may be repeated.
+  ASSERT_TRUE(Resume(&job.cluster).ok());
+  ExpectTrains(&job.cluster, 2);
 }
 
 TEST_F(FinishedTest, ResumesAfterAStartOfAll) {
