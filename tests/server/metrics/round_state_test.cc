@@ -74,9 +74,12 @@ TEST(SelectTensorsTest, TakesAllBelowTheCapAndNoneAtZero) {
   EXPECT_THAT(Names(SelectTensors({{"a", 0}}, -1)), IsEmpty());
 }
 
-TEST(SelectTensorsTest, NamesStayUniqueWhenBytesAreReplaced) {
+TEST(SelectTensorsTest, NamesStayUniqueWhenBytesAreEscaped) {
   EXPECT_THAT(Names(SelectTensors({{"w\xFE", 5}, {"w\xFF", 9}}, 5)),
-              ElementsAre("w\xEF\xBF\xBD"));
+              ElementsAre("w\\xfe", "w\\xff"));
+  // A name that is what another one is shown as.
+  EXPECT_THAT(Names(SelectTensors({{"w\xFE", 5}, {"w\\xfe", 9}}, 5)),
+              ElementsAre("w\\xfe"));
 }
 
 TEST(RoundStateTest, StartsWithTheExpectedWorkersBelowTheCap) {

@@ -50,7 +50,7 @@ TEST(AggctlSurvivalTest, Checkpoints) {
   EXPECT_EQ(Text(status),
             "saved     version 120, 12.3s ago, at 08:00:17 UTC; the job went "
             "on from version 90; 2 failed; the last try failed: write "
-            "/c/part-0: no space\\x0a\n");
+            "/c/part-0: no space\\n\n");
 }
 
 TEST(AggctlSurvivalTest, WhatWasMadeOfCheckpoints) {
@@ -74,7 +74,7 @@ TEST(AggctlSurvivalTest, ARestore) {
   reply.add_found()->set_made(16);
   EXPECT_EQ(RestoreText(reply),
             "the job waits\n"
-            "version 45 (17-45): shard 1 (/c\\x0a) lacks part 1 of 2\n"
+            "version 45 (17-45): shard 1 (/c\\n) lacks part 1 of 2\n"
             "version 0 (16-0): complete\n");
 }
 
