@@ -310,6 +310,12 @@ class ListenerTest(JobCase):
         self.assertEqual(ranks.differing, [(), ()])
 
 
+def setUpModule():
+    # What a shell has started in the background ignores SIGINT.
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
+    unittest.addModuleCleanup(signal.signal, signal.SIGINT, former)
+
+
 class InterruptedTest(JobCase):
     """Of a round that goes on behind an exception the gradient is stepped with
     once."""
