@@ -127,8 +127,8 @@ TEST(JobConversionTest, StatusOfRecoveriesAndCheckpoints) {
   EXPECT_EQ(none.recovering(), "waits for shard 1");
   EXPECT_TRUE(none.replicated());
   EXPECT_FALSE(none.has_checkpoint());
-  status.checkpoint = {
-      true, 8, 7, absl::Seconds(90), true, "the disk is full", 4, 5, 6, 2, 1};
+  status.checkpoint = {true, 8, 7, absl::Seconds(90), true, "the disk is full",
+                       4,    5, 6, 2,                 1,    "goes on from 6"};
   const v1::CheckpointStatus checkpoint =
       ToProto(status, std::nullopt, JobInfo()).checkpoint();
   EXPECT_EQ(checkpoint.version(), 8u);
@@ -136,6 +136,7 @@ TEST(JobConversionTest, StatusOfRecoveriesAndCheckpoints) {
   EXPECT_EQ(checkpoint.age_seconds(), 90.0);
   EXPECT_TRUE(checkpoint.writing());
   EXPECT_EQ(checkpoint.last_error(), "the disk is full");
+  EXPECT_EQ(checkpoint.restore(), "goes on from 6");
   EXPECT_EQ(checkpoint.num_sealed(), 4u);
   EXPECT_EQ(checkpoint.num_failed(), 5u);
   EXPECT_EQ(checkpoint.restored_version(), 2u);
