@@ -230,7 +230,11 @@ def rounds():
                query(f"rate(aggserver_workers_ended_total{J}{RATE})", "workers: {{reason}}"),
                query(f"aggserver_consecutive_skipped_rounds{J}", "skipped in a row"),
                query(f"aggserver_not_finite_rounds{J}",
-                     "rounds with parameters that are not finite")]),
+                     "rounds with parameters that are not finite"),
+               query(f"rate(aggserver_narrowed_values_total{J}{RATE})",
+                     "pulled values that become {{becomes}}"),
+               query(f"aggserver_differing_ranks{J}",
+                     "workers with other parameters")]),
         row("Workers"),
         lines("Workers", "Joined above attending: a dead process. Joined below "
               "the floor: the job follows its floor_policy.",

@@ -49,9 +49,13 @@ def resources():
               [query(f"sum by (transport) (aggserver_worker_links{J})", "{{transport}}")]),
         lines("Errors",
               "Checksums that did not match: memory or network. Revoked "
-              "snapshots: pullers slower than rounds. Backend: calls that "
-              "failed.",
+              "snapshots: pullers slower than rounds. Overtaken pulls: those of "
+              "pullers that took nothing. Backend: calls that failed. Log lines: "
+              "nobody reads the process's stderr.",
               [query(f"aggserver_crc_errors_total{SHARD}", "checksums, " + BY_SHARD),
+               query(f"aggserver_overtaken_pulls_total{SHARD}", "overtaken pulls, " + BY_SHARD),
+               query(f"aggserver_log_lines_dropped_total{SHARD}",
+                     "log lines dropped, " + BY_SHARD),
                query(f"aggserver_backend_errors_total{SHARD}", "backend, " + BY_SHARD),
                query(f"aggserver_revoked_snapshots_total{SHARD}", "snapshots, " + BY_SHARD),
                query(f"aggserver_shared_memory_fallbacks_total{SHARD}",

@@ -228,6 +228,7 @@ TEST(AccessTest, ATokenIsReplacedWithoutAGap) {
   // No other test's: who reads a file looks each second, for all clients.
   ClientOptions options = job.Options(0, SmallManifest());
   options.token_file = FileWith("client-replaced", kAlice);
+  options.recovery_window = absl::Minutes(1);
   auto alice = AggClient::Connect(options);
   auto bob = ConnectAs(job, kBob, 1);
   ASSERT_TRUE(alice.ok()) << alice.status();

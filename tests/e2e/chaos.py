@@ -268,6 +268,9 @@ class Disturber(chaos.Chaos):
                    "--reason=chaos", "--output=json", "--timeout=60"]
         run = subprocess.run(command, capture_output=True, text=True,
                              timeout=SILENT_SECONDS, check=False)
+        if run.returncode and "has left the job" in run.stderr:
+            worker.send_signal(signal.SIGCONT)
+            return f"rank {rank} had done its rounds before it was evicted"
         if run.returncode:
             raise job.RunError(f"evict: {run.stderr}")
         session = int(json.loads(run.stdout)["session"])

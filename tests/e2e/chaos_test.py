@@ -53,7 +53,7 @@ class ChaosTest(unittest.TestCase):
 
     def test_an_evicted_session_never_counts_again(self):
         self.run_chaos("--replication=buddy --actions=evict --events=3 "
-                       "--rounds=60 --shards=2", seed=1)
+                       "--rounds=120 --shards=2", seed=1)
 
     def test_two_shards_are_copies_of_each_other(self):
         self.run_chaos("--replication=buddy --actions=kill --events=2 "
@@ -62,7 +62,7 @@ class ChaosTest(unittest.TestCase):
     def test_a_torn_checkpoint_folder_is_waited_for(self):
         for replication in ("none", "buddy"):
             self.run_chaos(f"--replication={replication} --actions=torn "
-                           "--events=2 --rounds=60 --shards=2 "
+                           "--events=2 --rounds=120 --shards=2 "
                            "--checkpoint_every_rounds=5", seed=1)
 
     def test_without_second_copies_a_job_goes_on_from_its_checkpoint(self):

@@ -114,19 +114,22 @@ absl::Status Run() {
   const std::vector<TensorView> rows(gradient.begin(), gradient.end());
   absl::Status status = (*client)->SeedOrPull(views);
   const uint64_t last = absl::GetFlag(FLAGS_rounds);
-  while (status.ok() && (*client)->version() < last && !(*client)->finished()) {
-    FillGradient(static_cast<uint64_t>(options.rank), (*client)->version(),
-                 parameters, &gradient);
-    const absl::StatusOr<RoundOutcome> outcome =
-        (*client)->PushPull(rows, {}, views);
-    if (!outcome.ok()) return outcome.status();
-    std::printf("{\"version\": %llu, \"included\": %s}\n",
-                static_cast<unsigned long long>((*client)->version()),
-                outcome->included ? "true" : "false");
-    std::fflush(stdout);
-  }
-  if (status.ok()) {
+  while (status.ok()) {
+    while ((*client)->version() < last && !(*client)->finished()) {
+      FillGradient(static_cast<uint64_t>(options.rank), (*client)->version(),
+                   parameters, &gradient);
+      const absl::StatusOr<RoundOutcome> outcome =
+          (*client)->PushPull(rows, {}, views);
+      if (!outcome.ok()) return outcome.status();
+      std::printf("{\"version\": %llu, \"included\": %s}\n",
+                  static_cast<unsigned long long>((*client)->version()),
+                  outcome->included ? "true" : "false");
+      std::fflush(stdout);
+    }
     status = (*client)->Pull((*client)->version(), views, Precision::kFull);
+    if (!absl::IsFailedPrecondition(status) || (*client)->finished()) break;
+    // The job has gone back behind the last round, which is done again.
+    status = (*client)->PullLatest(views).status();
   }
   if (!status.ok()) return status;
   return Save(parameters, absl::GetFlag(FLAGS_save));

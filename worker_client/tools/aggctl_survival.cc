@@ -48,8 +48,8 @@ std::string SurvivalText(const v1::StatusReply& status, absl::Time now) {
     absl::StrAppend(&text, Saved(status.checkpoint(), now));
     // While something is waited for it says what is done next.
     if (!status.checkpoint().restore().empty() && status.recovering().empty()) {
-      absl::StrAppend(&text, "restore   ",
-                      Shown(status.checkpoint().restore()), "\n");
+      absl::StrAppend(&text, "restore   ", Shown(status.checkpoint().restore()),
+                      "\n");
     }
   }
   return text;
@@ -66,8 +66,8 @@ std::string RestoreText(const v1::RestoreReply& reply) {
   for (const v1::RestoreReply::Found& found : reply.found()) {
     absl::StrAppend(
         &text, "version ", found.version(), " (", found.made(), "-",
-        found.version(), "): ",
-        found.missing().empty() ? "complete" : Shown(found.missing()),
+        found.version(),
+        "): ", found.missing().empty() ? "complete" : Shown(found.missing()),
         "\n");
   }
   return text;

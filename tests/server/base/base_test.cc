@@ -82,7 +82,7 @@ TEST(LogTest, EscapesWhatCannotBePrinted) {
   EXPECT_THAT(Logged("\xff Gr\xc3\xb6\xc3\x9f"
                      "e \xc2\x85"),
               testing::HasSubstr("] \\xff Gr\xc3\xb6\xc3\x9f"
-                                 "e \\xc2\\x85\n"));
+                                 "e \\u0085\n"));
 }
 
 TEST(LogTest, CutsALongMessage) {

@@ -77,6 +77,20 @@ TEST(ShownTest, EscapesWhatActsOrHides) {
   EXPECT_EQ(Shown(Shown("\xe2\x80\xae")), "\\u202e");
 }
 
+TEST(ShownTest, WhatComesOverTheWireCannotControlTheTerminal) {
+  EXPECT_EQ(Shown("plain \xc3\xa4 \xe2\x82\xac"),
+            "plain \xc3\xa4 \xe2\x82\xac");
+  EXPECT_EQ(Shown("\x1b]0;x\x07\x7f"), "\\x1b]0;x\\x07\\x7f");
+  EXPECT_EQ(Shown("\xc2\x9b"
+                  "31m"),
+            "\\u009b31m");
+  EXPECT_EQ(Shown("\xff\xc3"), "\\xff\\xc3");
+  EXPECT_EQ(Shown("\xe2\x82"), "\\xe2\\x82");
+  // Overlong forms and surrogates are not UTF-8 either.
+  EXPECT_EQ(Shown("\xe0\x9b\x9b"), "\\xe0\\x9b\\x9b");
+  EXPECT_EQ(Shown("\xed\xa0\x80"), "\\xed\\xa0\\x80");
+}
+
 TEST(ShownTest, InJsonItReadsBackAsItWas) {
   EXPECT_EQ(ShownInJson("[\"\xe2\x80\xae\x7f\xf3\xa0\x81\x81\"]\n"),
             "[\"\\u202e\\u007f\\udb40\\udc41\"]\n");

@@ -4,7 +4,6 @@
 #include <string>
 
 #include "gtest/gtest.h"
-#include "worker_client/tools/text_table.h"
 
 namespace agg {
 namespace {
@@ -235,20 +234,6 @@ TEST(AggctlTablesTest, JsonIsOneLineWithEveryField) {
   EXPECT_NE(json.find("\"epoch\":\"1795171598729149\""), std::string::npos);
   EXPECT_NE(json.find("\"loss\":\"NaN\""), std::string::npos);
   EXPECT_NE(json.find("\"wait_seconds\":0"), std::string::npos);
-}
-
-TEST(TextTableTest, WhatComesOverTheWireCannotControlTheTerminal) {
-  EXPECT_EQ(Shown("plain \xc3\xa4 \xe2\x82\xac"),
-            "plain \xc3\xa4 \xe2\x82\xac");
-  EXPECT_EQ(Shown("\x1b]0;x\x07\x7f"), "\\x1b]0;x\\x07\\x7f");
-  EXPECT_EQ(Shown("\xc2\x9b"
-                      "31m"),
-            "\\u009b31m");
-  EXPECT_EQ(Shown("\xff\xc3"), "\\xff\\xc3");
-  EXPECT_EQ(Shown("\xe2\x82"), "\\xe2\\x82");
-  // Overlong forms and surrogates are not UTF-8 either.
-  EXPECT_EQ(Shown("\xe0\x9b\x9b"), "\\xe0\\x9b\\x9b");
-  EXPECT_EQ(Shown("\xed\xa0\x80"), "\\xed\\xa0\\x80");
 }
 
 }  // namespace
