@@ -75,6 +75,7 @@ LONG_FILES = {
     "tests/server/metrics/metrics_test.cc": "one scrape, and all that is in it",
     "worker_client/client_pull.cc": "one class holds what a client's calls share",
     "worker_client/growing_row.h": "a row from its first tensor to its outcome",
+    "worker_client/membership.cc": "one class holds a client's place in its job",
     "worker_client/membership.h": "one class holds a client's place in its job",
     "worker_client/row_pusher.h": "one class polls the streams of all shards",
     "worker_client/shard_stream.h": "the states of one call: " + _PAGE,

@@ -584,12 +584,20 @@ TEST_F(RestoreTest, AWordThatARecoveryGoesByIsNotDropped) {
 TEST_F(RestoreTest, PartsOfACaptureThatFailsAreRemovedBesideTheRounds) {
   ClusterOptions options = Saving(2, 0);
   options.real_clock = true;
-  RunningJob job(options, SmallManifest(), 2);
+  const Manifest manifest = SmallManifest();
+  LocalCluster cluster(options);
+  LocalWorker first(&cluster, 0, manifest);
+  LocalWorker second(&cluster, 1, manifest);
+  for (LocalWorker* worker : {&first, &second}) {
+    while (!worker->Join().ok()) {  // the shards are being attached
+    }
+  }
+  ASSERT_TRUE(first.Seed(RandomTensors(manifest, 1)).ok());
   Mutex mutex;
   std::vector<std::thread::id> captures;
   std::vector<std::thread::id> discards;
   // The last shard is called on the thread that asks.
-  job.cluster.peer(1)->BeforePhase([&](const Phase& phase) {
+  cluster.peer(1)->BeforePhase([&](const Phase& phase) {
     MutexLock lock(&mutex);
     if (phase.kind == PhaseKind::kCapture) {
       captures.push_back(std::this_thread::get_id());
@@ -598,12 +606,12 @@ TEST_F(RestoreTest, PartsOfACaptureThatFailsAreRemovedBesideTheRounds) {
       discards.push_back(std::this_thread::get_id());
     }
   });
-  job.cluster.peer(0)->FailNext(PhaseKind::kCapture,
+  cluster.peer(0)->FailNext(PhaseKind::kCapture,
                                 absl::ResourceExhaustedError("no memory"));
   Reply<absl::StatusOr<TakenCheckpoint>> reply;
-  job.cluster.coordinator()->TakeCheckpoint(reply.callback());
+  cluster.coordinator()->TakeCheckpoint(reply.callback());
   EXPECT_THAT(reply.Get().status().message(), HasSubstr("no memory"));
-  job.cluster.StopCoordinator();
+  cluster.StopCoordinator();
   MutexLock lock(&mutex);
   ASSERT_EQ(captures.size(), 1u);
   ASSERT_EQ(discards.size(), 1u);
