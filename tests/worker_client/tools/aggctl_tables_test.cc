@@ -132,11 +132,11 @@ TEST(AggctlTablesTest, Tensors) {
   entry->set_orthogonality(kNan);
   reply.set_elements(2049);
   EXPECT_EQ(TensorsTable(reply),
-            "TENSOR              SHAPE    PARAMETERS  GROUP  SLICES  SHARDS  "
+            "TENSOR            SHAPE    PARAMETERS  GROUP  SLICES  SHARDS  "
             "ORTHOGONALITY\n"
-            "hidden/weights      [64,32]        2048  -           2  0,1     "
+            "hidden/weights    [64,32]        2048  -           2  0,1     "
             "       0.9877\n"
-            "t\xc3\xa4u\\x0a (optional)  []                1  bias        1  1 "
+            "t\xc3\xa4u\\n (optional)  []                1  bias        1  1 "
             "                  -\n"
             "2 tensors, 2049 parameters\n");
 }
