@@ -147,10 +147,19 @@ R Limited(const RunnerPtr& runner, Kind kind, const std::string& what,
   return *std::move(*result);
 }
 
+// A file whose call hangs may outlive all but its thread: it keeps the files
+// that it came from, which it may use.
+template <typename File>
+std::shared_ptr<File> Kept(std::shared_ptr<FileSystem> files,
+                           std::unique_ptr<File> file) {
+  return std::shared_ptr<File>(
+      file.release(), [files = std::move(files)](File* kept) { delete kept; });
+}
+
 class LimitedWritableFile : public WritableFile {
  public:
   LimitedWritableFile(RunnerPtr runner, std::string path,
-                      std::unique_ptr<WritableFile> file)
+                      std::shared_ptr<WritableFile> file)
       : runner_(std::move(runner)),
         path_(std::move(path)),
         file_(std::move(file)) {}
@@ -209,7 +218,7 @@ class LimitedWritableFile : public WritableFile {
 class LimitedReadableFile : public ReadableFile {
  public:
   LimitedReadableFile(RunnerPtr runner, std::string path,
-                      std::unique_ptr<ReadableFile> file)
+                      std::shared_ptr<ReadableFile> file)
       : runner_(std::move(runner)),
         path_(std::move(path)),
         file_(std::move(file)),
@@ -286,8 +295,8 @@ class LimitedFiles : public FileSystem {
         Limited<Result>(runner_, kWrite, absl::StrCat("create ", path),
                         [files = files_, path] { return files->Create(path); });
     if (!file.ok()) return file;
-    return std::make_unique<LimitedWritableFile>(runner_, path,
-                                                 *std::move(file));
+    return std::make_unique<LimitedWritableFile>(
+        runner_, path, Kept(files_, *std::move(file)));
   }
 
   absl::StatusOr<std::unique_ptr<ReadableFile>> Open(
@@ -297,8 +306,8 @@ class LimitedFiles : public FileSystem {
         Limited<Result>(runner_, kLook, absl::StrCat("open ", path),
                         [files = files_, path] { return files->Open(path); });
     if (!file.ok()) return file;
-    return std::make_unique<LimitedReadableFile>(runner_, path,
-                                                 *std::move(file));
+    return std::make_unique<LimitedReadableFile>(
+        runner_, path, Kept(files_, *std::move(file)));
   }
 
   absl::Status CreateFolder(const std::string& path) override {
