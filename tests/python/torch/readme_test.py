@@ -19,7 +19,7 @@ _README = _FOLDER / "README.md"
 # Documents, and how many snippets of Python each has.
 DOCUMENTS = {ROOT / "README.md": 1, _README: 5,
              ROOT / "worker_client/python/TRAPS.md": 5,
-             ROOT / "worker_client/python/MIGRATION.md": 4}
+             ROOT / "worker_client/python/MIGRATION.md": 5}
 
 
 # What a reader's script has around the page's diff.
@@ -58,7 +58,7 @@ class ReadmeTest(JobCase):
     def names(self):
         """What snippets use without having made it."""
         torch.manual_seed(0)
-        return {"agg": agg, "torch": torch, "node": 0, "local_rank": 0,
+        return {"agg": agg, "os": os, "torch": torch, "node": 0, "local_rank": 0,
                 "model": torch.nn.Linear(10, 1),
                 "loss_fn": torch.nn.functional.mse_loss,
                 "loader": [(torch.randn(4, 10), torch.randn(4, 1))
@@ -67,7 +67,8 @@ class ReadmeTest(JobCase):
     def run_block(self, block, names):
         """A worker alone in its job runs it; rounds were made."""
         server = self.serve(**optimizer_of(block))
-        block = block.replace("every=100", "every=2")  # of four batches
+        # Of four batches.
+        block = block.replace("every=100", "every=2").replace("% 100", "% 2")
         environment = {"AGG_COORDINATOR": server.address, "RANK": "0"}
         with mock.patch.dict(os.environ, environment):
             exec(compile(block, "a snippet", "exec"), names)
@@ -131,6 +132,8 @@ class ReadmeTest(JobCase):
 
     def test_every_other_snippet_runs(self):
         with tempfile.TemporaryDirectory() as folder:
+            self.addCleanup(os.chdir, os.getcwd())
+            os.chdir(folder)  # where a snippet writes
             dist.init_process_group("gloo", rank=0, world_size=1,
                                     init_method=f"file://{folder}/store")
             self.addCleanup(dist.destroy_process_group)

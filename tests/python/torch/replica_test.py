@@ -4,6 +4,7 @@ who does not."""
 import copy
 import os
 import signal
+import tempfile
 import threading
 import time
 import unittest
@@ -223,6 +224,7 @@ class DifferenceTest(JobCase):
         ranks.opts[1] = agg.Combined(
             torch.optim.AdamW(net.parameters(), lr=0.1), worker)
         begin()
+        worker.mark_start()
         target.append(worker.version + 1)
         until_target(1)
         other.join(WAIT)
@@ -288,6 +290,173 @@ class DifferenceTest(JobCase):
         by_version = {outcome.version: outcome.tau for outcome in heard}
         self.assertIn(version, by_version)
         self.assertGreater(by_version[version], 2)
+
+
+class LateTest(JobCase):
+    """A worker that joins a job that runs begins with the others' parameters,
+    or is told that it has not got them."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = os.path.join(folder.name, "checkpoint.pt")
+        self.errors = []
+
+    def save(self, net, opt, sched, version):
+        torch.save({"version": version, "net": net.state_dict(),
+                    "opt": opt.state_dict(), "sched": sched.state_dict()},
+                   self.path + ".new")
+        os.replace(self.path + ".new", self.path)
+
+    def load(self, net, opt, sched):
+        if not os.path.exists(self.path):
+            return None
+        found = torch.load(self.path)
+        net.load_state_dict(found["net"])
+        opt.load_state_dict(found["opt"])
+        sched.load_state_dict(found["sched"])
+        return found["version"]
+
+    @staticmethod
+    def make(server, rank):
+        torch.set_num_threads(1)
+        net = net_of(1337 + rank)
+        worker = agg.Worker(net, server.address, rank, mode="combine")
+        opt = agg.Combined(torch.optim.AdamW(net.parameters(), lr=0.1), worker)
+        sched = torch.optim.lr_scheduler.ExponentialLR(opt, 0.9)
+        return net, worker, opt, sched
+
+    def begin(self, number, config, every):
+        """Workers that train until the test says at which version they end,
+        and of which the lowest rank writes checkpoints."""
+        server = self.serve(workers=number, optimizer="none",
+                            config={**config, "max_workers": number + 1})
+        members = self.team(number, lambda rank: self.make(server, rank))
+        for member in members:
+            self.addCleanup(member[1].close)
+        self.end = None
+        self.fifth = threading.Event()
+
+        def run(rank):
+            net, worker, opt, sched = members[rank]
+            try:
+                while self.end is None or worker.version < self.end:
+                    train(net, opt, rank, [worker.version])
+                    sched.step()
+                    if rank == min(worker.last.ranks) and \
+                            worker.version % every == 0:
+                        self.save(net, opt, sched, worker.version)
+                    if worker.version >= 5:
+                        self.fifth.set()
+            except BaseException as error:  # pylint: disable=broad-except
+                self.errors.append(error)
+                self.fifth.set()
+
+        self.threads = [threading.Thread(target=run, args=(rank,))
+                        for rank in range(number)]
+        for thread in self.threads:
+            thread.start()
+        self.assertTrue(self.fifth.wait(WAIT))
+        return server, members
+
+    def join(self, worker, step):
+        """To the end, three rounds behind this one."""
+        self.end = worker.version + 3
+        while worker.version < self.end:
+            step()
+        for thread in self.threads:
+            thread.join(WAIT)
+        self.assertEqual(self.errors, [])
+
+    def test_a_third_one_that_joins_at_round_5(self):
+        for policy, every in (("warn", 1), ("fail", 1), ("fail", 4)):
+            with self.subTest(policy, every=every):
+                server, members = self.begin(2, {"on_divergence": policy},
+                                             every)
+                with self.assertLogs("agg_server", "WARNING") as logs:
+                    net, worker, opt, sched = self.make(server, 2)
+                self.addCleanup(worker.close)
+                self.assertIn("catch_up(load)", "".join(logs.output))
+                self.assertGreaterEqual(worker.version, 5)
+                loss(net, 2, 0).backward()
+                # Refused before a round is spent, and again.
+                for _ in range(2):
+                    with self.assertRaisesRegex(agg.NotNow,
+                                                "rank 2 has joined at version "
+                                                r".*catch_up.*mark_start"):
+                        opt.step()
+                worker.catch_up(lambda: self.load(net, opt, sched))
+                heard = []
+                worker.add_listener(heard.append)
+
+                def step():
+                    train(net, opt, 2, [worker.version])
+                    sched.step()
+
+                self.join(worker, step)
+                self.assertEqual(worker.last.ranks, (0, 1, 2))
+                self.assertEqual([o.differing_ranks for o in heard],
+                                 [()] * len(heard))
+                self.assertFalse(worker.last.finished)
+                for other, *_ in members:
+                    for a, b in zip(copies(net), copies(other)):
+                        self.assertTrue(torch.equal(a, b))
+                self.assertEqual(sched.get_last_lr(),
+                                 members[0][3].get_last_lr())
+                for each in (worker, *[m[1] for m in members]):
+                    each.close()
+
+    def test_one_that_says_that_it_has_them_is_compared(self):
+        server, _ = self.begin(2, {}, 1)
+        with self.assertLogs("agg_server", "WARNING"):
+            net, worker, opt, _ = self.make(server, 2)
+            self.addCleanup(worker.close)
+            worker.mark_start()
+            self.join(worker, lambda: train(net, opt, 2, [worker.version]))
+        self.assertEqual(worker.last.differing_ranks, (2,))
+
+    def test_one_that_has_loaded_something_is_compared(self):
+        server, _ = self.begin(2, {}, 1)
+        with self.assertLogs("agg_server", "WARNING"):
+            net, worker, opt, _ = self.make(server, 2)
+            self.addCleanup(worker.close)
+            net.load_state_dict(net_of(3).state_dict())
+            self.join(worker, lambda: train(net, opt, 2, [worker.version]))
+        self.assertEqual(worker.last.differing_ranks, (2,))
+
+    def test_all_that_start_again_begin_with_the_newest_checkpoint(self):
+        server, members = self.begin(2, {"on_divergence": "fail"}, 1)
+        keeper = members[0][1]
+        self.end = max(m[1].version for m in members) + 2
+        for thread in self.threads:
+            thread.join(WAIT)
+        self.assertEqual(self.errors, [])
+        members[1][1].close()
+        # Rank 0 is as one that was started again: it knows of no parameters.
+        net, worker, opt, sched = members[0]
+        version = keeper.version
+        with torch.no_grad():
+            for p in net.parameters():
+                p.zero_()
+        keeper._late = keeper._replica.writes()
+        self.assertEqual(worker.catch_up(lambda: self.load(net, opt, sched)),
+                         self.saved_version())
+        self.assertGreater(worker.version, version)
+        for name, value in torch.load(self.path)["net"].items():
+            self.assertTrue(torch.equal(net.state_dict()[name], value))
+        train(net, opt, 0, [0])
+        self.assertEqual(worker.last.differing_ranks, ())
+
+    def saved_version(self):
+        return torch.load(self.path)["version"]
+
+    def test_at_the_start_of_a_job_there_is_nothing_to_catch_up(self):
+        server = self.serve(workers=1, optimizer="none")
+        net, worker, opt, _ = self.make(server, 0)
+        with worker:
+            self.assertEqual(worker.catch_up(self.fail), 0)
+            train(net, opt, 0, range(2))
+            self.assertEqual(worker.catch_up(self.fail), 2)
 
 
 class ListenerTest(JobCase):

@@ -46,6 +46,10 @@ class Replica(Windows):
             if size and tensor.is_cpu and tensor.data_ptr() == 0:
                 raise RuntimeError("the memory of one was given back")
 
+    def writes(self) -> list[int]:
+        """As torch counts them: another list once one was written."""
+        return [t._version for t in self._tensors]
+
     def digest(self, version: int) -> int:
         """As Windows has it. 0: the memory cannot be read (a warning says so,
         once)."""

@@ -37,6 +37,9 @@ PullHook = Callable[[dict[str, torch.Tensor]], None]
 
 _MODES = ("server", "combine")
 
+# After how many rounds without a checkpoint to begin with it is said again.
+_SAY_ROUNDS = 1000
+
 
 @untraced_calls
 class Worker:
@@ -123,6 +126,10 @@ class Worker:
             Replica(self._census.parameters() if self._census is not None
                     else list(self._tensors.values()))
             if replicated and mode == "combine" else None)
+        # The parameters of a worker that has joined later, as torch counts
+        # writes: nobody has given it the others' so far.
+        self._late: Optional[list[int]] = None
+        self._caught_up = -1  # the round that catch_up() has left to a step
         # Who made the round of Session.unheard().
         self._round_by: Optional[object] = None
         # Of the parameters that pulls have written over.
@@ -247,6 +254,8 @@ class Worker:
         self._require("combine", "combine")
         outcome = self._unheard(self)
         if outcome is None:
+            if rows is None:
+                self._check_start()
             base = self.version
             outcome = self._round_of(rows, info, self._beside)
             missed = self.version - 1 - base
@@ -260,14 +269,108 @@ class Worker:
         else:
             if self._overlap is not None:
                 self._overlap.drop()
-            _log.warning("round %d was interrupted and has ended: this call "
-                         "gives its combined gradient, and the gradients that "
-                         "it was called with are not pushed", outcome.round)
+            _log.log(
+                logging.INFO if self._caught_up == outcome.round else
+                logging.WARNING,
+                "round %d %s: this call gives its combined gradient, and the "
+                "gradients that it was called with are not pushed",
+                outcome.round,
+                "has ended behind the checkpoint that this worker has begun "
+                "with" if self._caught_up == outcome.round else
+                "was interrupted and has ended")
         if outcome.applied:
             # Who comes too late gets the newest one, of a later round.
             self._write_grads(set(outcome.absent_tensors)
                               if outcome.version == self.version else set())
         return self._tell(outcome)
+
+    def catch_up(self, load: Callable[[], Optional[int]]) -> int:
+        """Of mode "combine": gets a worker that has joined later the
+        parameters of the others, which the server does not have. At the start
+        of a job, and where it has nothing to do: nothing.
+
+            worker = agg.Worker(model, mode="combine")
+            opt = agg.Combined(torch.optim.AdamW(model.parameters()), worker)
+            worker.catch_up(load)
+
+        Until the others write a checkpoint of a version that this worker takes
+        part in it sits rounds out. The next step() or combine() may give the
+        result of the last one of these, which then came behind the checkpoint,
+        and drops the gradients that it was called with. If two rounds have had
+        nobody's row (all have started again), the newest checkpoint is where
+        all begin.
+
+        Args:
+          load: loads the newest checkpoint into the model, and whatever the
+            step of the others needs (optimizer, scheduler); returns the
+            `worker.version` at which it was written, or None: there is none.
+            Called behind each round. Who writes has to do so between two steps,
+            under another name, which os.replace() then makes the right one.
+
+        Returns the version of the checkpoint, or the worker's own.
+        """
+        self._require("combine", "catch_up")
+        said = -1
+        while self._late is not None:
+            before = self.last
+            outcome = self.sit_out_unheard()
+            found = load()
+            nobody = not outcome.ranks and before is not None and \
+                not before.ranks
+            if found is not None and (nobody or found == outcome.version):
+                self.combine_heard()
+            elif found == outcome.round:
+                # All rows of that round came behind this checkpoint.
+                self._caught_up = outcome.round
+            else:
+                self.combine_heard()
+                # What was loaded is not said to be the others'.
+                assert self._replica is not None
+                self._late = self._replica.writes()
+                if outcome.round >= said + _SAY_ROUNDS or said < 0:
+                    said = outcome.round
+                    _log.warning(
+                        "rank %d sits out rounds since it joined: it waits for "
+                        "a checkpoint of version %d or later, and the newest "
+                        "one %s", self.rank, outcome.version,
+                        "is not there" if found is None
+                        else f"is of version {found}")
+                continue
+            self._drop_grads()
+            self._late = None
+            _log.info("rank %d goes on from the checkpoint of version %d",
+                      self.rank, found)
+            assert found is not None
+            return found
+        return self.version
+
+    def mark_start(self) -> None:
+        """Of mode "combine", in a worker that has joined later: says that its
+        parameters, and its optimizer's state, are those of the other workers
+        at `version`. They are compared from then on."""
+        self._require("combine", "mark_start")
+        self._late = None
+
+    def _check_start(self) -> None:
+        """NotNow: the parameters are still those that this worker has joined
+        with, after rounds that it knows nothing of."""
+        if self._late is None:
+            return
+        assert self._replica is not None
+        if self._replica.writes() != self._late:
+            self._late = None  # something was loaded: it is compared
+            return
+        if self._overlap is not None:
+            self._overlap.drop()
+        version = self.version
+        raise NotNow(
+            f"rank {self.rank} has joined at version {version} of a job whose "
+            'optimizer is "none", and its parameters are those that it came '
+            "with: those of the other workers have had rounds that the server "
+            "does not keep. Allowed: worker.catch_up(load), which sits out "
+            "rounds until a checkpoint of the others fits; or load their "
+            f"parameters of version {version}, and the optimizer's state, and "
+            "say worker.mark_start()")
 
     def sit_out(self) -> Outcome:
         """A round without a row of this worker's, which has no batch for it:
@@ -469,9 +572,12 @@ class Worker:
         """What this worker's rows say of its parameters: equal numbers of
         workers at the same version are equal parameters. Of a large model a
         part, another one at each version. 0: nothing (mode "server",
-        replicated=False)."""
-        return (0 if self._replica is None
-                else self._replica.digest(self.version))
+        replicated=False, one that has joined later and has not got them)."""
+        if self._replica is None or (
+                self._late is not None and
+                self._replica.writes() == self._late):
+            return 0
+        return self._replica.digest(self.version)
 
     def check_tensors(self) -> None:
         """ManifestError: the model has another tensor in place of one of the
@@ -596,12 +702,13 @@ class Worker:
             _log.warning("how round %d has ended is not kept any more: tau is "
                          "not known before the next round", version - 1)
         if self._replica is not None:
+            self._late = self._replica.writes()
             _log.warning(
                 "this worker (rank %d) has joined at version %d of a job whose "
                 "optimizer is \"none\": the server has no parameters to give. "
-                "Load those of version %d, and the optimizer's state, from a "
-                "checkpoint or another worker before the first step; each "
-                "round compares them", self.rank, version, version)
+                "worker.catch_up(load) gets them, and the optimizer's state, "
+                "from a checkpoint of the other workers; a step without them "
+                "is refused", self.rank, version)
 
     def _check_seed(self) -> None:
         for name, target in zip(self._tensors, self._beside.targets()):
