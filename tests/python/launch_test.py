@@ -318,6 +318,32 @@ class LaunchTest(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual(result.stdout, "making judging -1.0 -2.0 0.5\n" * 2)
 
+    def test_workers_that_a_job_of_several_says(self):
+        script = "import os\nprint(os.environ['WORLD_SIZE'])"
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "job.textproto")
+            for said, message in (
+                    ("workers: 2", ""), ("", ""),
+                    ("workers: 1 max_workers: 2", ""),
+                    ("workers: 5", ""),
+                    ("workers: 1", "says workers: 1, and --first-rank and "
+                     "--workers make 2; allowed: 1 or fewer here, or "
+                     "workers: 2 there")):
+                with open(path, "w") as file:
+                    file.write('optimizer { kind: "none" }\n'
+                               'combination { rule: "mean" }\n' + said)
+                for flag in (f"--job=x={path}", f"--config={path}"):
+                    for more in ([], ["--world-size=6"]):
+                        with self.subTest(said, flag=flag, more=more):
+                            result = self.launch(script, "-n2", flag, *more)
+                            self.assertEqual(result.returncode,
+                                             1 if message else 0)
+                            self.assertIn(message, result.stderr)
+                            size = 6 if more else 5 if "5" in said else 2
+                            self.assertEqual(
+                                result.stdout,
+                                "" if message else f"{size}\n" * 2)
+
     def test_jobs_have_names(self):
         for flags, message in (
                 (["--lr=1", "--job=a", "--job=a"], "each name once"),

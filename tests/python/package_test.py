@@ -1,7 +1,10 @@
 """Parts without a server: errors, configurations, checkpoints, listeners."""
 
+import contextlib
 import gc
+import io
 import json
+import logging
 import os
 import pathlib
 import re
@@ -16,7 +19,8 @@ from unittest import mock
 import numpy as np
 
 from tests.python.job_case import PACKAGE, WAIT, JobCase, agg
-from agg_server import _abi, _session, errors, local_server
+from agg_server import (_abi, _session, _shown, _warn, errors, launch,
+                        local_server)
 from agg_server._abi import library_path
 from agg_server.outcome import Outcome
 
@@ -218,6 +222,62 @@ class InterruptTest(unittest.TestCase):
                 rounds.append(session._round_here(
                     none, _abi.PushInfo(), none, _abi.OutcomeStruct()))
         self.assertEqual(rounds, [(0, "")] * 2)
+
+
+# Controls, C1 controls, what turns the direction of writing, a line of its own.
+_HOSTILE = "a\x1b[2J\x9b31m\u202eb\u2066\x07\rc"
+_TAMED = r"a\x1b[2J\x9b31m\u202eb\u2066\x07\rc"
+
+
+class ShownTest(JobCase):
+    """What others name does not reach a terminal as it is."""
+
+    def test_errors_warnings_and_log(self):
+        error = agg.Error(f"of {_HOSTILE}:\nmore")
+        self.assertEqual(str(error), f"of {_TAMED}:\nmore")
+        with self.assertLogs("agg_server", "WARNING") as logs:
+            logging.getLogger("agg_server").warning("%s: %d\n1", _HOSTILE, 3)
+        self.assertEqual(logs.records[0].getMessage(), _TAMED + r": 3\n1")
+        with self.assertWarns(UserWarning) as warned:
+            _warn.warn(_HOSTILE)
+        self.assertEqual(str(warned.warning), _TAMED)
+        self.assertEqual(_shown.shown("Größe, 100 %"), "Größe, 100 %")
+
+    def test_what_a_server_says(self):
+        name = _HOSTILE.replace("\r", "")  # of a tensor
+        server = self.serve(workers=2, lr=1.0)
+
+        def work(rank):
+            w = {name: np.zeros(2, np.float32)}
+            with agg.Client(w, server.address, rank) as client:
+                with self.assertRaises(agg.ManifestError) as raised:
+                    client.step({})
+                self.assertIn(name, [t.name for t in client.manifest])
+                outcome = client.step({name: np.full(
+                    2, np.nan if rank else 1.0)})
+            return str(raised.exception), outcome.message
+
+        for texts in self.team(2, work):
+            for text in texts:
+                self.assertTrue(text.isprintable(), ascii(text))
+        self.assertIn("x1b[2J", texts[0])
+        with self.assertRaises(agg.ManifestError) as raised:
+            agg.Client({"w": np.zeros(1)}, server.address, 0,
+                       groups={_HOSTILE: "x"})
+        self.assertTrue(str(raised.exception).isprintable())
+
+    def test_agg_launch(self):
+        for flags in (["--config", f"/no/{_HOSTILE}"],
+                      ["--lr=1", "--job", _HOSTILE],
+                      ["--lr=1", "--rule", _HOSTILE]):
+            with contextlib.redirect_stderr(io.StringIO()) as text:
+                try:
+                    launch.main([*flags, "x.py"])
+                except SystemExit:
+                    pass
+            for line in text.getvalue().splitlines():
+                self.assertTrue(line.isprintable(), ascii(line))
+            self.assertIn("agg-launch: ", text.getvalue())
 
 
 class LocalServerTest(JobCase):

@@ -86,6 +86,29 @@ class LocalStepsTest(JobCase):
             self.run_job({"kind": "add", "momentum": 0.9, "nesterov": True},
                          0.7), self.by_hand(outer))
 
+    def test_steps_behind_the_last_round_are_said(self):
+        server = self.serve(workers=1, optimizer="add")
+        p = torch.zeros(2, requires_grad=True)
+        with agg.Worker({"p": p}, server.address, 0) as worker:
+            inner = torch.optim.SGD([p], lr=1.0)
+
+            def steps(number):
+                for _ in range(number):
+                    p.grad = torch.ones(2)
+                    inner.step()
+
+            with self.assertNoLogs("agg_server", "WARNING"):
+                with agg.LocalSteps(worker, inner, every=2):
+                    steps(4)
+                with agg.LocalSteps(worker, inner, every=2) as local:
+                    steps(3)
+                    local.exchange()
+            with self.assertLogs("agg_server", "WARNING") as logs:
+                with agg.LocalSteps(worker, inner, every=2):
+                    steps(3)
+            self.assertIn("ends 1 step(s) behind the last round",
+                          logs.output[0])
+
     def test_the_job_must_add(self):
         server = self.serve(workers=1, lr=1.0)
         net = model()

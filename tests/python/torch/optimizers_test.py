@@ -1,5 +1,6 @@
 """The facades, GradScaler, schedules; each optimizer against torch.optim."""
 
+import copy
 import threading
 import unittest
 import warnings
@@ -210,6 +211,57 @@ class CombinedTest(JobCase):
         first, second = self.team(2, work)
         for a, b in zip(first, second):
             self.assertTrue(torch.equal(a, b))
+
+    def test_a_state_that_the_inner_one_loads_is_this_ones_too(self):
+        server = self.serve(workers=1, optimizer="none")
+        net, local = model(), model()
+        own = torch.optim.SGD(local.parameters(), lr=0.1, momentum=0.9)
+        saved = copy.deepcopy(own.state_dict())
+        saved["param_groups"][0]["lr"] = 0.8
+        own.load_state_dict(saved)
+        with agg.Worker(net, server.address, 0, mode="combine") as worker:
+            inner = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+            opt = agg.Combined(inner, worker)
+            inner.load_state_dict(copy.deepcopy(saved))
+            schedules = [torch.optim.lr_scheduler.StepLR(o, 1, 0.5)
+                         for o in (own, opt)]
+            for i in range(3):
+                for each, o in ((local, own), (net, opt)):
+                    o.zero_grad()
+                    loss_of(each, batch(0, i)).backward()
+                    o.step()
+                for schedule in schedules:
+                    schedule.step()
+            self.assertEqual(inner.param_groups[0]["lr"], 0.1)
+            self.assertIs(opt.state, inner.state)
+        for a, b in zip(copies(net), copies(local)):
+            self.assertTrue(torch.equal(a, b))
+
+    def test_an_inner_step_alone_is_said_once(self):
+        server = self.serve(workers=1, optimizer="none")
+        net = model()
+        with agg.Worker(net, server.address, 0, mode="combine") as worker:
+            inner = torch.optim.SGD(net.parameters(), lr=0.1)
+            opt = agg.Combined(inner, worker)
+
+            def backward(i):
+                net.zero_grad()
+                loss_of(net, batch(0, i)).backward()
+
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                for i in range(2):
+                    backward(i)
+                    worker.combine()
+                    inner.step()  # by hand
+                    backward(i)
+                    opt.step()
+            backward(2)
+            with self.assertWarnsRegex(UserWarning, "not combined.*alone"):
+                inner.step()
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                inner.step()
 
     def test_optimizers_that_cannot_step_on_combined_gradients(self):
         server = self.serve(workers=1, optimizer="none")

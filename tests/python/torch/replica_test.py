@@ -2,6 +2,7 @@
 who does not."""
 
 import copy
+import dataclasses
 import os
 import signal
 import tempfile
@@ -163,6 +164,25 @@ class DifferenceTest(JobCase):
         said = [line for line in logs.output if "rank 1 from" in line]
         self.assertEqual(len(said), 3)  # once for each worker
         ranks.case.assertTrue(ranks.workers[0].last.applied)
+
+    def test_each_set_of_ranks_is_told_once_and_not_without_end(self):
+        worker = self.job(1).workers[0]
+        first = self.round_of(worker)
+        with self.assertLogs("agg_server", "WARNING") as logs:
+            for i in range(400):
+                worker._tell(dataclasses.replace(
+                    first, differing_ranks=(i % 40 % 20, 50 + i % 40 % 20),
+                    message=f"ranks {i % 20} differ"))
+        self.assertEqual(len(logs.output), 16)
+        self.assertEqual(len(set(logs.output)), 16)
+        self.assertIn("the last of 16 sets", logs.output[-1])
+        self.assertLessEqual(len(worker._said) + len(worker._differing), 16)
+
+    @staticmethod
+    def round_of(worker):
+        for tensor in worker.tensors.values():
+            tensor.grad = torch.ones_like(tensor)
+        return worker.combine()
 
     def test_of_two_ranks_both_are_named(self):
         ranks = self.job(2)

@@ -277,6 +277,40 @@ class WorkerTest(JobCase):
                     agg.ManifestError, "^model is .*; allowed: a torch.nn.Mod"):
                 agg.Worker(wrong, "127.0.0.1:1", 0)
 
+    def test_a_worker_that_trained_alone_says_so_when_it_leaves(self):
+        for mode, job in (("server", {"lr": 0.1}),
+                          ("combine", {"optimizer": "none"})):
+            for trains in (False, True):
+                server = self.serve(workers=1, **job)
+                net = model()
+                worker = agg.Worker(net, server.address, 0, mode=mode)
+                opt = torch.optim.SGD(net.parameters(), lr=0.1)
+                if trains:
+                    loss_of(net, batch(0, 0)).backward()
+                    opt.step()
+                    with self.assertLogs("agg_server", "WARNING") as logs:
+                        worker.close()
+                    self.assertIn("rank 0 leaves, and has made no round",
+                                  logs.output[0])
+                with self.assertNoLogs("agg_server", "WARNING"):
+                    worker.close()
+
+    def test_a_parameter_without_a_gradient_moves_and_it_is_said(self):
+        server = self.serve(workers=1, lr=0.1, optimizer={
+            "kind": "adamw", "weight_decay": 0.5})
+        net = model()
+        with agg.Worker(net, server.address, 0, find_unused=True) as worker:
+            before = net[0].weight.clone()
+            with self.assertLogs("agg_server", "WARNING") as logs:
+                for i in range(3):
+                    loss_of(net, batch(0, i)).backward()
+                    net[0].weight.grad = None
+                    worker.step()
+            self.assertEqual(len(logs.output), 1)
+            self.assertRegex(logs.output[0],
+                             '"0.weight" has no gradient.*"adamw"')
+            self.assertFalse(torch.equal(net[0].weight, before))
+
     def test_unused_parameters(self):
         server = self.serve(workers=1, lr=1.0)
         net = torch.nn.ModuleDict({"a": torch.nn.Linear(2, 1),

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from tests.python.job_case import JobCase, agg
+from tests.python.torch.interrupt_test import interrupt
 from tests.python.torch.worker_test import batch, copies, loss_of, model
 
 
@@ -258,6 +259,52 @@ class WrittenTest(JobCase):
                 client.pull()
             self.assertEqual(client.step({"w": np.ones(2)}).version, 1)
             np.testing.assert_allclose(w, [0.9, 1.9], rtol=1e-6)
+
+    def test_a_round_that_ctrl_c_has_left_is_no_write_of_others(self):
+        """Its version is not in the parameters."""
+        server = self.serve(workers=1, lr=0.1)
+        net = model()
+        with agg.Worker(net, server.address, 0) as worker:
+            self.step(net, worker)
+            loss_of(net, batch(0, 1)).backward()
+            interrupt(worker)
+            with self.assertRaises(KeyboardInterrupt):
+                worker.step()
+            worker._session.settle()
+            kept = copies(net)
+            with torch.no_grad():
+                for p, own in zip(net.parameters(), kept):
+                    p.copy_(own)  # a swap, and back
+            loss_of(net, batch(0, 2)).backward()
+            with self.assertRaisesRegex(
+                    agg.NotNow, "not those of version 2: .*Ctrl-C.*from "
+                    r"version 1,.*worker\.pull\(\)") as raised:
+                worker.step()
+            self.assertNotIn("by others", str(raised.exception))
+            worker.pull()
+            net.zero_grad()
+            self.step(net, worker)
+            self.assertEqual(worker.version, 3)
+
+    def test_a_pull_that_ctrl_c_has_left_is_no_write_of_others(self):
+        for zero_copy in (False, True):
+            server = self.serve(workers=1, lr=0.1)
+            net = model()
+            with agg.Worker(net, server.address, 0,
+                            zero_copy=zero_copy) as worker:
+                self.step(net, worker)
+
+                def half_way(*_):
+                    if zero_copy:
+                        for target in worker._pulled.targets():
+                            target.zero_()
+                    raise KeyboardInterrupt
+
+                with mock.patch.object(worker._session, "pull", half_way), \
+                        self.assertRaises(KeyboardInterrupt):
+                    worker.pull()
+                self.step(net, worker)
+                self.assertEqual(worker.version, 2)
 
     def test_what_is_not_kept_cannot_be_compared(self):
         server = self.serve(workers=1, lr=0.1)

@@ -169,6 +169,11 @@ class Calls:
         if self._left:
             raise error_of(1, "this client was closed", False, True, None)
 
+    @property
+    def usable(self) -> bool:
+        """Neither closed, nor the parent's of a forked child."""
+        return os.getpid() == self._process and not self._left
+
     def _now(self, call: Callable[[], int]) -> tuple[int, str]:
         self._check_usable()
         with self._handle_lock:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 import warnings
 
+from agg_server._shown import shown
+
 _OWN = ("agg_server", "torch", "contextlib")
 
 
@@ -15,4 +17,4 @@ def warn(text: str) -> None:
     while frame.f_back is not None and frame.f_globals.get(
             "__name__", "").partition(".")[0] in _OWN:
         frame, level = frame.f_back, level + 1
-    warnings.warn(text, stacklevel=level)
+    warnings.warn(shown(text), stacklevel=level)

@@ -24,6 +24,8 @@ from __future__ import annotations
 import re
 from typing import Optional, Type
 
+from agg_server._shown import shown_lines
+
 
 class Error(RuntimeError):
     """An agg_server job's or client's failure.
@@ -38,6 +40,8 @@ class Error(RuntimeError):
     retryable = False
 
     def __init__(self, message: str, code: str = "") -> None:
+        # Names in it are a server's, a file's or a model's.
+        message = shown_lines(message)
         super().__init__(message)
         self.code = code
         found = re.search(r"\bshard (\d+)\b", message)

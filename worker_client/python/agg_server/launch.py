@@ -35,6 +35,7 @@ import time
 from typing import Any, Optional, Sequence
 
 from agg_server._cpus import granted_cpus
+from agg_server._shown import shown_lines
 from agg_server.client import job_variable
 from agg_server.errors import Error
 from agg_server.local_server import LocalServer, binary_path, workers_of
@@ -51,6 +52,12 @@ _LOOK_SECONDS = 0.05
 _ASK_SECONDS = 3.0
 
 Processes = list["subprocess.Popen[bytes]"]
+
+
+def _say(text: str) -> None:
+    """A line of this program's own. (What workers write is theirs, and goes to
+    the terminal as it is.)"""
+    print("agg-launch: " + shown_lines(text), file=sys.stderr, flush=True)
 
 
 class _Stopped(BaseException):
@@ -129,7 +136,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     wrong = _complaint(options)
     if wrong:
-        parser.error(wrong)
+        parser.error(shown_lines(wrong))
     return options
 
 
@@ -219,18 +226,41 @@ def _ask_workers(coordinator: str) -> Optional[int]:
 def _world_size(options: argparse.Namespace) -> int:
     least: int = options.first_rank + options.workers
     if options.world_size is not None:
+        for flag, text in _texts_of(options):
+            _workers_said(text, flag, least)
         return int(options.world_size)
     asked: Optional[int] = None
     if options.coordinator is not None:
         asked = _ask_workers(options.coordinator)
         if asked is None:
-            print(f"agg-launch: {options.coordinator} has not said how many "
-                  f"workers the job has; WORLD_SIZE is {least}, by "
-                  "--first-rank and --workers (--world-size says another)",
-                  file=sys.stderr)
-    elif options.config is not None:
-        asked = workers_of(_text_of("--config", options.config))
+            _say(f"{options.coordinator} has not said how many workers the "
+                 f"job has; WORLD_SIZE is {least}, by --first-rank and "
+                 "--workers (--world-size says another)")
+    else:
+        asked = max([_workers_said(text, flag, least)
+                     for flag, text in _texts_of(options)], default=0)
     return max(least, asked or 0)
+
+
+def _texts_of(options: argparse.Namespace) -> list[tuple[str, str]]:
+    """Configurations, and who has named them."""
+    files = [("--job", path) for _, _, path in
+             [job.partition("=") for job in options.jobs] if path]
+    if options.config is not None and len(files) < max(len(options.jobs), 1):
+        files.append(("--config", options.config))
+    return [(f"{flag} {path}", _text_of(flag, pathlib.Path(path)))
+            for flag, path in files]
+
+
+def _workers_said(text: str, flag: str, least: int) -> int:
+    """Of a configuration; 0: none. Raises Error: the workers here are more."""
+    workers = workers_of(text) or 0
+    most = max(workers, workers_of(text, "max_workers") or 0)
+    if 0 < workers and most < least:
+        raise Error(f"{flag} says workers: {workers}, and --first-rank and "
+                    f"--workers make {least}; allowed: {most} or fewer here, "
+                    f"or workers: {least} there")
+    return workers
 
 
 def _start(options: argparse.Namespace, given: dict[str, str], local: int
@@ -265,10 +295,9 @@ def _await(processes: Processes, first_rank: int) -> int:
             if not code:
                 continue
             left = codes.count(None)
-            print(f"agg-launch: rank {first_rank + local} (pid "
+            _say(f"rank {first_rank + local} (pid "
                   f"{processes[local].pid}) {_name_of(code)}"
-                  + (f"; ending the other {left}" if left else ""),
-                  file=sys.stderr, flush=True)
+                 + (f"; ending the other {left}" if left else ""))
             return code
         if None not in codes:
             return 0
@@ -302,9 +331,8 @@ def _end(processes: Processes, number: int) -> None:
             if _wait_all(processes):
                 return
             left = sum(p.poll() is None for p in processes)
-            print(f"agg-launch: {left} workers go on after "
-                  f"{signal.Signals(each).name} for {_STOP_SECONDS:g} s",
-                  file=sys.stderr, flush=True)
+            _say(f"{left} workers go on after {signal.Signals(each).name} for "
+                 f"{_STOP_SECONDS:g} s")
         except _Stopped:
             pass  # whoever sent it again does not want to wait
 
@@ -338,7 +366,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
             signals.release()
             code = _await(processes, options.first_rank)
         except Error as error:
-            print(f"agg-launch: {error}", file=sys.stderr)
+            _say(str(error))
             return 1
         except _Stopped as stopped:
             number, code = stopped.number, -stopped.number

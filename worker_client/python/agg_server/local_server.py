@@ -69,9 +69,10 @@ def text_form(fields: Mapping[str, Value], indent: str = "") -> str:
 _NO_FIELD = re.compile(r"""#.*|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'""")
 
 
-def workers_of(text: str) -> Optional[int]:
-    """What a configuration in text form says; None: nothing."""
-    named = re.search(r"\bworkers\s*:\s*(\d+)", _NO_FIELD.sub(" ", text))
+def workers_of(text: str, field: str = "workers") -> Optional[int]:
+    """What a configuration in text form says; None: nothing. field: or
+    "max_workers"."""
+    named = re.search(rf"\b{field}\s*:\s*(\d+)", _NO_FIELD.sub(" ", text))
     return int(named.group(1)) if named else None
 
 

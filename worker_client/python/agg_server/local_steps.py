@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import types
 from typing import Any, Optional, Type
 
@@ -16,6 +17,8 @@ from agg_server._warn import warn
 from agg_server.errors import ManifestError, NotNow
 from agg_server.outcome import Outcome
 from agg_server.worker import Worker
+
+_log = logging.getLogger("agg_server")
 
 
 @untraced_calls
@@ -191,3 +194,9 @@ class LocalSteps:
         for hook in self._hooks:
             hook.remove()
         self._let_go()
+        if kind is None and self._steps:
+            _log.warning(
+                "LocalSteps ends %d step(s) behind the last round: no other "
+                "worker gets what they have changed, and rank %d has "
+                "parameters of its own now; exchange() on all ranks sends it, "
+                "worker.pull() drops it", self._steps, self.worker.rank)

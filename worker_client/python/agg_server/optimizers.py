@@ -12,7 +12,7 @@ import torch
 from agg_server._census import check_groups
 from agg_server._info import Info
 from agg_server._signals import Deferred
-from agg_server._untraced import untraced_calls
+from agg_server._untraced import untraced, untraced_calls
 from agg_server._warn import warn
 from agg_server.errors import Error, ManifestError
 from agg_server.outcome import Outcome
@@ -265,6 +265,12 @@ class Combined(_Facade):
         check_groups(inner.param_groups, self._known, worker.name_of)
         super().__init__(inner.param_groups, inner.defaults)
         self._link()
+        # Both, whichever of the two loads: a scheduler changes this one's.
+        inner.register_load_state_dict_post_hook(self._after_load)
+        self._applies = False  # the inner step is this one's own
+        self._stepped_at = worker.version
+        self._warned_alone = False
+        inner.register_step_pre_hook(self._before_inner)
 
     def step(self, closure: Closure = None) -> Any:
         """A round, and the inner step if it was applied.
@@ -295,9 +301,29 @@ class Combined(_Facade):
         # Half of a step cannot be made up for.
         with Deferred():
             if outcome.applied:
-                self.inner.step()
+                self._applies = True
+                try:
+                    self.inner.step()
+                finally:
+                    self._applies = False
             self.worker.combine_heard()
         return outcome
+
+    @untraced  # a hook
+    def _before_inner(self, *_: Any) -> None:
+        version = self.worker.version
+        if not self._applies and version == self._stepped_at and \
+                not self._warned_alone:
+            self._warned_alone = True
+            warn("the inner optimizer makes a step with gradients that were "
+                 "not combined: no round was made since its last one. Call "
+                 "Combined.step(), or Worker.combine() before it; else this "
+                 "process trains alone")
+        self._stepped_at = version
+
+    @untraced  # a hook
+    def _after_load(self, *_: Any) -> None:
+        self._link()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """ManifestError: a parameter that learns, and was not the Worker's when

@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 from agg_server import _abi
+from agg_server._shown import shown
 
 _KINDS = ("applied", "skipped", "seeded", "rewound")
 _DTYPES = {_abi.F32: "f32", _abi.BF16: "bf16", _abi.F16: "f16",
@@ -85,7 +86,7 @@ def outcome_of(c: Any) -> Outcome:
         orthogonality=c.orthogonality, loss=c.loss,
         combined_norm=c.combined_norm, rule=_abi.text(c.rule),
         scope=_abi.text(c.scope), step_scale=_abi.text(c.step_scale),
-        finished=bool(c.finished), message=_abi.text(c.message),
+        finished=bool(c.finished), message=shown(_abi.text(c.message)),
         absent_tensors=tuple(c.absent_tensors[:c.num_absent_tensors]),
         differing_ranks=tuple(c.differing_ranks[:c.num_differing_ranks]))
 

@@ -37,6 +37,8 @@ PullHook = Callable[[dict[str, torch.Tensor]], None]
 
 _MODES = ("server", "combine")
 
+# So many different sets of ranks that differ are told.
+_MOST_SETS = 16
 # After how many rounds without a checkpoint to begin with it is said again.
 _SAY_ROUNDS = 1000
 
@@ -134,7 +136,10 @@ class Worker:
         self._round_by: Optional[object] = None
         # Of the parameters that pulls have written over.
         self._pull_hooks: list[PullHook] = []
+        # Its tensors when it had joined, as torch counts writes.
+        self._begun: Optional[list[int]] = None
         self._said: set[str] = set()  # once
+        self._differing: set[tuple[int, ...]] = set()  # that were told
         if overlap:
             check_hooks(self._tensors)
         self._listeners: list[Listener] = []
@@ -146,6 +151,7 @@ class Worker:
                         else self._beside)
         self._views = Memories(_abi.View, len(listed))
         self._watch = Watch(listed)
+        self._remembered = 0  # the version that the parameters are of
         self._overflows = Overflows()
         self._find_unused = find_unused
         self._overlap: Optional[Overlap] = None
@@ -162,6 +168,7 @@ class Worker:
             self._check_mode(overlap)
             self._row = Row(self._tensors, self.job.push_dtype, cuda)
             self._start()
+            self._begun = [t._version for t in listed]
             if zero_copy:
                 self._beside.drop_staging()
             if overlap:
@@ -203,14 +210,29 @@ class Worker:
                 "allowed for step(): another one; use LocalSteps, or exchange "
                 "changes")
         self.check_unwritten()
+        if self._find_unused:
+            self._tell_missing()
         outcome = self._round_of_grads(
             Info(loss, examples, accumulation, loss_scale, norm_squared_sum),
             self._pulled)
         self._pulled.write()
-        self._watch.remember()
+        self._remember()
         self._drop_grads()
         self._session.heard()
         return self._tell(outcome)
+
+    def _tell_missing(self) -> None:
+        """torch leaves alone what has no gradient; the server does not."""
+        lacking = [name for name, t in self._tensors.items() if t.grad is None]
+        if lacking and len(lacking) < len(self._tensors):
+            more = f" (and {len(lacking) - 1} more)" if len(lacking) > 1 else ""
+            self._say_once(
+                "missing", logging.WARNING,
+                f'"{lacking[0]}"{more} has no gradient on rank {self.rank}: it '
+                f'counts as zero, and the server\'s "{self.job.optimizer}" '
+                "steps it all the same, by momentum and weight decay if it has "
+                "those, or by other workers' gradients; torch's would leave it "
+                "alone, as mode \"combine\" does")
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -394,7 +416,7 @@ class Worker:
             self.check_unwritten()
             outcome = self._round_of(self._rows_of_nan(), Info(), self._pulled)
             self._pulled.write()
-            self._watch.remember()
+            self._remember()
             self._tell(outcome)
         self._session.heard()
         return outcome
@@ -449,7 +471,7 @@ class Worker:
         """A round of tensors that are not `p.grad`: what was pulled, float32
         on the CPU by name, good until the next round."""
         found = self.exchange_unheard(rows, info or Info(), None)
-        self._session.heard()
+        self.exchange_heard()
         return found
 
     def exchange_unheard(self, rows: Tensors, info: Info, by: Any
@@ -474,6 +496,7 @@ class Worker:
 
     def exchange_heard(self) -> None:
         """What was pulled is where it belongs."""
+        self._remembered = self.version
         self._session.heard()
 
     def _pulled_beside(self) -> dict[str, torch.Tensor]:
@@ -489,10 +512,15 @@ class Worker:
         """
         self._require("server", "pull")
         memory, keep = self._pulled.memory()
-        pulled = self._session.pull(version, memory, full_precision, keep)
+        try:
+            pulled = self._session.pull(version, memory, full_precision, keep)
+        except BaseException:
+            if self._pulled is not self._beside:
+                self._watch.forget()  # undefined, by nobody else
+            raise
         self._pulled.write()
         self._session.heard()
-        self._watch.remember()
+        self._remember()
         for hook in list(self._pull_hooks):
             hook(dict(zip(self._tensors, self._pulled.targets())))
         return pulled
@@ -503,12 +531,25 @@ class Worker:
         self._pull_hooks.append(hook)
         return lambda: self._pull_hooks.remove(hook)
 
+    def _remember(self) -> None:
+        self._remembered = self.version
+        self._watch.remember()
+
     def check_unwritten(self) -> None:
         """NotNow: others have written into a parameter since the last pull, of
         which the server would not hear. step() asks this by itself."""
         if not self._watch.suspects():
             return
         version = self.version
+        if version != self._remembered:
+            if self._overlap is not None:
+                self._overlap.drop()
+            raise NotNow(
+                f"the parameters are not those of version {version}: a call "
+                "that an exception (Ctrl-C) has ended has brought this worker "
+                f"there from version {self._remembered}, and has not written "
+                "them, or they were written since. Allowed: worker.pull(), "
+                "before the next backward()")
         staging = Staging(list(self._tensors.values()))
         values = [staging.buffer(i) for i in range(len(self._tensors))]
         try:
@@ -526,7 +567,7 @@ class Worker:
             return
         written = differ(list(self._tensors.values()), values)
         if not written:
-            self._watch.remember()
+            self._remember()
             return
         if self._overlap is not None:
             self._overlap.drop()
@@ -600,9 +641,27 @@ class Worker:
     def close(self) -> None:
         """Leaves the job; the others go on. When its last worker leaves, a job
         has finished for good: do not close between two epochs of data."""
+        self._tell_unused()
         if self._overlap is not None:
             self._overlap.close()
         self._session.close()
+
+    def _tell_unused(self) -> None:
+        """A script that has trained, and never made a round."""
+        if self.last is not None or self._begun is None:
+            return
+        begun, self._begun = self._begun, None
+        trained = [name for (name, t), version in
+                   zip(self._tensors.items(), begun)
+                   if t.grad is not None and t._version != version]
+        if trained and self._session.usable:
+            call = ("step()" if self.mode == "server" else
+                    "combine(), or Combined's step()")
+            _log.warning(
+                'rank %d leaves, and has made no round: "%s" has a gradient '
+                "and was written, which no other worker has heard of; call %s "
+                "in place of the optimizer's own step", self.rank, trained[0],
+                call)
 
     def __enter__(self) -> "Worker":
         return self
@@ -669,7 +728,7 @@ class Worker:
                     "loaded into it, say)", self.rank, self.job.name,
                     self.version)
             self._beside.write()
-            self._watch.remember()
+            self._remember()
         elif self.version > 0:
             self._join_later()
         elif self._replica is not None:
@@ -798,8 +857,7 @@ class Worker:
             return outcome
         self.last = outcome
         if outcome.differing_ranks:
-            self._say_once(f"differ {outcome.differing_ranks}", logging.WARNING,
-                           f"round {outcome.round}: {outcome.message}")
+            self._tell_differing(outcome)
         for listener in self._listeners:
             # Else this worker alone would not step what was combined.
             try:
@@ -811,6 +869,17 @@ class Worker:
                     f"{outcome.round}; the round counts, and it is called "
                     "again in the next one", error)
         return outcome
+
+    def _tell_differing(self, outcome: Outcome) -> None:
+        """Each set of ranks once, and not more of them than a person reads."""
+        ranks = outcome.differing_ranks
+        if ranks in self._differing or len(self._differing) >= _MOST_SETS:
+            return
+        self._differing.add(ranks)
+        _log.warning("round %d: %s%s", outcome.round, outcome.message,
+                     "" if len(self._differing) < _MOST_SETS else
+                     f" (the last of {_MOST_SETS} sets of ranks that are named "
+                     "here; outcome.differing_ranks goes on)")
 
     def _say_once(self, key: str, level: int, text: str,
                   error: Optional[BaseException] = None) -> None:
