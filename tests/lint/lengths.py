@@ -80,6 +80,7 @@ LONG_FILES = {
     "worker_client/row_pusher.h": "one class polls the streams of all shards",
     "worker_client/shard_stream.h": "the states of one call: " + _PAGE,
     "tests/python/process_test.py": "each test is a process of its own",
+    "tests/python/package_test.py": "a class for each part without a server",
     "tests/python/launch_test.py": "each test is a run of the program",
     "tests/python/client_test.py": "one class is all of a client",
     "tests/python/torch/worker_test.py": "one class is all of a worker",

@@ -584,6 +584,27 @@ class InterruptedTest(JobCase):
                 self.team(2, run)
                 self.assert_one_step_each(ranks, 3)
 
+    def test_one_that_leaves_without_it_says_so(self):
+        ranks = self.ranks()
+
+        def run(rank):
+            net, opt = ranks.nets[rank], ranks.opts[rank]
+            if rank == 1:
+                interrupt(ranks.workers[1])
+                with self.assertRaises(KeyboardInterrupt):
+                    train(net, opt, 1, range(1))
+                ranks.workers[1]._session._left_behind[0].done(WAIT)
+            else:
+                train(net, opt, 0, range(1))
+
+        self.team(2, run)
+        with self.assertLogs("agg_server", "WARNING") as logs:
+            ranks.workers[1].close()
+        self.assertIn("rank 1 leaves, and has not stepped what round 0",
+                      logs.output[0])
+        with self.assertNoLogs("agg_server", "WARNING"):
+            ranks.workers[0].close()
+
     def test_in_the_inner_step_a_signal_waits(self):
         ranks = self.ranks()
         steps = []

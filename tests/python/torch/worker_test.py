@@ -311,6 +311,37 @@ class WorkerTest(JobCase):
                              '"0.weight" has no gradient.*"adamw"')
             self.assertFalse(torch.equal(net[0].weight, before))
 
+    def test_statistics_that_are_not_sent_are_said(self):
+        def layers(norm, training=True):
+            return torch.nn.Sequential(torch.nn.Linear(2, 2), norm(2),
+                                       norm(2)).train(training)
+
+        said = "running statistics of \"1\" .and 1 more. are not sent"
+        for norm, training, workers, message in (
+                (torch.nn.BatchNorm1d, True, 2, said),
+                (torch.nn.SyncBatchNorm, True, 2,
+                 said + ".*needs torch.distributed"),
+                (torch.nn.BatchNorm1d, False, 2, ""),
+                (torch.nn.BatchNorm1d, True, 1, ""),
+                (lambda n: torch.nn.GroupNorm(1, n), True, 2, ""),
+                (lambda n: torch.nn.BatchNorm1d(
+                    n, track_running_stats=False), True, 2, "")):
+            server = self.serve(workers=workers, lr=0.1)
+
+            def join(rank, server=server, norm=norm, training=training):
+                agg.Worker(layers(norm, training), server.address, rank,
+                           ).close()
+
+            with self.subTest(message=message):
+                if not message:
+                    with self.assertNoLogs("agg_server", "WARNING"):
+                        self.team(workers, join)
+                    continue
+                with self.assertLogs("agg_server", "WARNING") as logs:
+                    self.team(workers, join)
+                self.assertEqual(len(logs.output), 2)
+                self.assertRegex(logs.output[0], message)
+
     def test_unused_parameters(self):
         server = self.serve(workers=1, lr=1.0)
         net = torch.nn.ModuleDict({"a": torch.nn.Linear(2, 1),

@@ -201,6 +201,16 @@ class Session(Calls):
         self.settle()
         return self._unheard
 
+    @property
+    def kept(self) -> Optional[Outcome]:
+        """As unheard(), of rounds that have ended already."""
+        for operation in self._left_behind:
+            if operation.is_round and operation.handle and operation.done():
+                outcome = _abi.OutcomeStruct()
+                if operation.end(outcome) == 0:
+                    return outcome_of(outcome)
+        return self._unheard
+
     def heard(self) -> None:
         """What the last outcome says was done."""
         self._unheard = None

@@ -21,8 +21,8 @@ from agg_server._replica import Replica
 from agg_server._row import Row
 from agg_server._seed import await_seed
 from agg_server._session import Session
-from agg_server._tensors import (Overflows, Staging, Tensors, groups_of,
-                                 memory_of, named_tensors)
+from agg_server._tensors import (Overflows, Staging, Tensors, canonical_name,
+                                 groups_of, memory_of, named_tensors)
 from agg_server._untraced import untraced, untraced_calls
 from agg_server._watch import Watch, differ
 from agg_server.client import coordinator_of, rank_of
@@ -169,6 +169,7 @@ class Worker:
             self._row = Row(self._tensors, self.job.push_dtype, cuda)
             self._start()
             self._begun = [t._version for t in listed]
+            self._tell_buffers(model)
             if zero_copy:
                 self._beside.drop_staging()
             if overlap:
@@ -647,14 +648,25 @@ class Worker:
         self._session.close()
 
     def _tell_unused(self) -> None:
-        """A script that has trained, and never made a round."""
+        """A script that has trained, and never made a round; or that has left
+        the result of the last one."""
+        if not self._session.usable:
+            return
+        left = self._session.kept
+        if left is not None and left.applied and self._replica is not None \
+                and self._round_by is self:
+            _log.warning(
+                "rank %d leaves, and has not stepped what round %d combined, "
+                "since an exception came between: its parameters are not those "
+                "of version %d, which the others have", self.rank, left.round,
+                left.version)
         if self.last is not None or self._begun is None:
             return
         begun, self._begun = self._begun, None
         trained = [name for (name, t), version in
                    zip(self._tensors.items(), begun)
                    if t.grad is not None and t._version != version]
-        if trained and self._session.usable:
+        if trained:
             call = ("step()" if self.mode == "server" else
                     "combine(), or Combined's step()")
             _log.warning(
@@ -733,6 +745,25 @@ class Worker:
             self._join_later()
         elif self._replica is not None:
             self._take_seed()
+
+    def _tell_buffers(self, model: Any) -> None:
+        """DistributedDataParallel sends buffers, SyncBatchNorm statistics."""
+        if not isinstance(model, torch.nn.Module) or self.job.workers < 2:
+            return
+        norms = [(name, layer) for name, layer in model.named_modules()
+                 if isinstance(layer, torch.nn.modules.batchnorm._BatchNorm)
+                 and layer.track_running_stats and layer.training]
+        if not norms:
+            return
+        name, layer = norms[0]
+        more = f" (and {len(norms) - 1} more)" if len(norms) > 1 else ""
+        _log.warning(
+            'the running statistics of "%s"%s are not sent: rank %d has its '
+            "own%s. Save, and evaluate, with those of one rank, or use "
+            "GroupNorm", canonical_name(name), more,
+            self.rank, "; SyncBatchNorm needs torch.distributed, whose "
+            "processes alone it joins" if isinstance(
+                layer, torch.nn.SyncBatchNorm) else "")
 
     def _take_seed(self) -> None:
         """All begin with the parameters of the worker that has seeded."""
