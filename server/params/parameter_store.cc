@@ -6,15 +6,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 #include "server/base/log.h"
 #include "server/base/shared_memory.h"
 
 namespace agg {
 namespace {
-
-// For who holds a snapshot in this process: a device that copies, a frame that
-// is being made.
-constexpr absl::Duration kOwnPatience = absl::Seconds(2);
 
 absl::Status AllocateInto(Backend* backend, BufferUse use, int64_t num_bytes,
                           std::unique_ptr<Buffer>* buffer) {
@@ -47,11 +45,13 @@ absl::StatusOr<SnapshotBuffers> AllocateMemory(Backend* backend,
 ParameterStore::ParameterStore(Backend* backend, int64_t num_elements,
                                DType narrowed, absl::Duration patience,
                                bool shared, const Clock* clock,
+                               absl::Duration own_patience,
                                std::vector<SnapshotBuffers> buffers)
     : backend_(backend),
       num_elements_(num_elements),
       narrowed_(narrowed),
       patience_(patience),
+      own_patience_(own_patience),
       shared_(shared),
       clock_(clock),
       pool_({}, narrowed) {
@@ -63,7 +63,8 @@ ParameterStore::ParameterStore(Backend* backend, int64_t num_elements,
 
 absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(
     Backend* backend, const OptimizerOptions& optimizer, int64_t num_elements,
-    DType narrowed, absl::Duration patience, bool shared, const Clock* clock) {
+    DType narrowed, absl::Duration patience, bool shared, const Clock* clock,
+    absl::Duration own_patience) {
   absl::Status status;
   std::vector<SnapshotBuffers> buffers(kNumSnapshots);
   for (SnapshotBuffers& memory : buffers) {
@@ -74,7 +75,7 @@ absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(
   }
   std::unique_ptr<ParameterStore> store(
       new ParameterStore(backend, num_elements, narrowed, patience, shared,
-                         clock, std::move(buffers)));
+                         clock, own_patience, std::move(buffers)));
   const int num_states = OptimizerStateArrays(optimizer);
   std::unique_ptr<Buffer>* const arrays[] = {&store->master_, &store->state0_,
                                              &store->state1_};
@@ -133,12 +134,12 @@ std::vector<std::shared_ptr<Region>> ParameterStore::regions(
 std::vector<std::shared_ptr<const Snapshot>>
 ParameterStore::RetiredWithReaders() {
   std::vector<std::shared_ptr<const Snapshot>> alive;
-  std::vector<std::weak_ptr<const Snapshot>> still_retired;
-  for (const std::weak_ptr<const Snapshot>& weak : retired_) {
-    std::shared_ptr<const Snapshot> snapshot = weak.lock();
+  std::vector<Retired> still_retired;
+  for (const Retired& retired : retired_) {
+    std::shared_ptr<const Snapshot> snapshot = retired.snapshot.lock();
     if (snapshot == nullptr) continue;
     alive.push_back(std::move(snapshot));
-    still_retired.push_back(weak);
+    still_retired.push_back(retired);
   }
   retired_ = std::move(still_retired);
   return alive;
@@ -177,7 +178,8 @@ absl::Duration ParameterStore::Patience() const {
   return clock_->Now() < rests_until_ ? absl::ZeroDuration() : patience_;
 }
 
-std::shared_ptr<Snapshot> ParameterStore::NextSnapshot(int* revoked) {
+absl::StatusOr<std::shared_ptr<Snapshot>> ParameterStore::NextSnapshot(
+    int* revoked) {
   *revoked = 0;
   std::shared_ptr<Snapshot> snapshot =
       pool_.AcquireWithin(absl::ZeroDuration());
@@ -190,24 +192,62 @@ std::shared_ptr<Snapshot> ParameterStore::NextSnapshot(int* revoked) {
   snapshot = pool_.AcquireWithin(patience);
   if (snapshot != nullptr) return snapshot;
   if (patience > absl::ZeroDuration()) rests_until_ = clock_->Now() + kRest;
-  snapshot = pool_.TakeOverWithin(kOwnPatience);
-  while (snapshot == nullptr) {
-    AddMemory();
-    snapshot = pool_.TakeOverWithin(kOwnPatience);
+  snapshot = pool_.TakeOverWithin(own_patience_);
+  absl::Status added;
+  for (int tries = 0; snapshot == nullptr && tries < kOwnTries; ++tries) {
+    added = AddMemory();
+    snapshot = pool_.TakeOverWithin(own_patience_);
   }
-  return snapshot;
+  if (snapshot != nullptr) return snapshot;
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "no memory for the next version: ", DescribeHolders(),
+      ", and there is no memory for one more: ", added.message(),
+      "; free memory on this host or raise this process's limit. If it stays "
+      "so, end this shard: it goes on from its second copy or a checkpoint"));
 }
 
-void ParameterStore::AddMemory() {
+std::string ParameterStore::DescribeHolders() {
+  std::vector<std::string> held;
+  MutexLock lock(&mutex_);
+  std::vector<std::shared_ptr<const Snapshot>> others = pool_.InUse();
+  const auto name = [&](uint64_t version, const Snapshot* snapshot,
+                        absl::string_view what) {
+    const auto found = std::find_if(
+        others.begin(), others.end(),
+        [&](const auto& other) { return other.get() == snapshot; });
+    if (found == others.end()) return;  // named already
+    others.erase(found);
+    held.push_back(absl::StrCat("version ", version, what));
+  };
+  for (const Version& entry : versions_) {
+    name(entry.version, entry.snapshot.get(), " (which can be pulled)");
+  }
+  for (const Retired& retired : retired_) {
+    name(retired.version, retired.snapshot.lock().get(), " (told to let go)");
+  }
+  if (!others.empty()) {
+    held.push_back(absl::StrCat(others.size(), " that no round published"));
+  }
+  return absl::StrCat(
+      "this process itself holds on to ", absl::StrJoin(held, ", "),
+      " (a copy from a device or a frame that is being made does not end)");
+}
+
+absl::Status ParameterStore::AddMemory() {
   absl::StatusOr<SnapshotBuffers> memory =
       AllocateMemory(backend_, num_elements_, narrowed_, shared_);
-  LogError("this process holds on to an old version: ",
-           memory.ok() ? "memory for one more than planned is taken"
-                       : absl::StrCat("and there is no memory for another: ",
-                                      memory.status().ToString()));
-  if (!memory.ok()) return;
+  if (!memory.ok()) {
+    return absl::Status(
+        memory.status().code(),
+        absl::StrCat(
+            num_elements_ *
+                (4 + (narrowed_ == DType::kF32 ? 0 : DTypeBytes(narrowed_))),
+            " bytes were asked for: ", memory.status().message()));
+  }
+  LogError(DescribeHolders(), ": memory for one more than planned is taken");
   NoteRegions(*memory);
   pool_.Add(*std::move(memory));
+  return absl::OkStatus();
 }
 
 void ParameterStore::RevokeAll() {
@@ -252,7 +292,7 @@ void ParameterStore::RetireOldest() {
   // A skipped round publishes the same bytes under the next number: they are
   // retired with the last of their versions.
   if (versions_.size() < 2 || versions_[0].snapshot != versions_[1].snapshot) {
-    retired_.push_back(versions_.front().snapshot);
+    retired_.push_back({versions_.front().version, versions_.front().snapshot});
   }
   versions_.erase(versions_.begin());
 }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -32,6 +33,11 @@ inline constexpr absl::Duration kPatience = absl::Milliseconds(100);
 // Without such a wait behind one that was in vain: so readers, however many
 // stop to read, cost updates a hundredth of their time.
 inline constexpr absl::Duration kRest = absl::Seconds(10);
+// How long who holds a version in this process itself, although it was told to
+// let go, is waited for: a copy from a device, a frame that is being made. Then
+// a memory more than planned is tried, so often and so far apart.
+inline constexpr absl::Duration kOwnPatience = absl::Seconds(2);
+inline constexpr int kOwnTries = 5;
 // Versions that can be pulled: the current one and the one before (P10).
 inline constexpr size_t kNumKeptVersions = 2;
 
@@ -43,11 +49,12 @@ class ParameterStore {
   // the second copy of each snapshot; f32 means none. `backend` outlives it.
   // `patience`: as kPatience. `shared`: versions are in shared memory, where
   // there is some. `clock` says when kRest is over, and outlives the store.
-  // Errors are those of Backend::Allocate.
+  // `own_patience`: as kOwnPatience. Errors are those of Backend::Allocate.
   static absl::StatusOr<std::unique_ptr<ParameterStore>> Create(
       Backend* backend, const OptimizerOptions& optimizer, int64_t num_elements,
       DType narrowed, absl::Duration patience = kPatience, bool shared = false,
-      const Clock* clock = Clock::Real());
+      const Clock* clock = Clock::Real(),
+      absl::Duration own_patience = kOwnPatience);
 
   // The shared memory in which versions of `dtype` are, in no order: empty if
   // they are in none. Thread-safe.
@@ -69,11 +76,14 @@ class ParameterStore {
   // A snapshot to write the next version into. When none is free, the readers
   // of the oldest version that has readers are revoked (never those of the
   // current one): they let go at once, and what they have lent comes back
-  // within `patience`, or is taken over. So this waits for no reader. (Who has
-  // a snapshot and does not listen to its revocation is this process: it is
-  // waited for for a while, and then costs memory beside the plan, with an
-  // error in the log.) *revoked: how many versions were revoked, 0 or 1.
-  std::shared_ptr<Snapshot> NextSnapshot(int* revoked);
+  // within `patience`, or is taken over. So this waits for no reader. Who has a
+  // snapshot and does not listen to its revocation is this process: it is
+  // waited for (kOwnPatience), and then costs memory beside the plan, with an
+  // error in the log. RESOURCE_EXHAUSTED says which versions are held and how
+  // many bytes were refused, if there is none after kOwnTries: then nothing was
+  // changed, and the next call begins anew. *revoked: how many versions were
+  // revoked, 0 or 1; set with an error, too.
+  absl::StatusOr<std::shared_ptr<Snapshot>> NextSnapshot(int* revoked);
 
   // `snapshot` can be found as `version` from now on, and the oldest of three
   // versions cannot any more.
@@ -89,13 +99,16 @@ class ParameterStore {
  private:
   ParameterStore(Backend* backend, int64_t num_elements, DType narrowed,
                  absl::Duration patience, bool shared, const Clock* clock,
+                 absl::Duration own_patience,
                  std::vector<SnapshotBuffers> buffers);
   // Makes master_head_, if other processes can map master.
   void ShareMaster();
   // How long lent bytes are waited for now.
   absl::Duration Patience() const;
-  // Adds a memory to the pool.
-  void AddMemory();
+  // Adds a memory to the pool; an error says how many bytes were refused.
+  absl::Status AddMemory();
+  // "this process itself holds on to version 3 (told to let go), ..".
+  std::string DescribeHolders() ABSL_LOCKS_EXCLUDED(mutex_);
 
   struct SharedVersion {
     DType dtype;
@@ -106,6 +119,10 @@ class ParameterStore {
   struct Version {
     uint64_t version;
     std::shared_ptr<const Snapshot> snapshot;
+  };
+  struct Retired {
+    uint64_t version;
+    std::weak_ptr<const Snapshot> snapshot;
   };
   void RetireOldest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Versions that cannot be found any more, but have readers; oldest first.
@@ -121,6 +138,7 @@ class ParameterStore {
   const int64_t num_elements_;
   const DType narrowed_;
   const absl::Duration patience_;
+  const absl::Duration own_patience_;
   const bool shared_;
   const Clock* const clock_;
   absl::Time rests_until_ = absl::InfinitePast();  // the phases' thread's
@@ -132,7 +150,7 @@ class ParameterStore {
 
   mutable Mutex mutex_;
   std::vector<Version> versions_ ABSL_GUARDED_BY(mutex_);  // ascending
-  std::vector<std::weak_ptr<const Snapshot>> retired_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Retired> retired_ ABSL_GUARDED_BY(mutex_);
   std::vector<SharedVersion> regions_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -17,9 +17,14 @@ ArrayLoader::ArrayLoader(const OptimizerOptions& optimizer, Backend* backend,
     : optimizer_(optimizer),
       backend_(backend),
       store_(store),
-      num_elements_(num_elements) {
+      num_elements_(num_elements) {}
+
+absl::Status ArrayLoader::Begin() {
   int revoked = 0;
-  snapshot_ = store->NextSnapshot(&revoked);
+  absl::StatusOr<std::shared_ptr<Snapshot>> snapshot =
+      store_->NextSnapshot(&revoked);
+  if (snapshot.ok()) snapshot_ = *std::move(snapshot);
+  return snapshot.status();
 }
 
 absl::StatusOr<absl::Span<float>> ArrayLoader::Destination(int array) {

@@ -29,6 +29,9 @@ class ArrayLoader : public ArrayTarget {
   ArrayLoader(const OptimizerOptions& optimizer, Backend* backend,
               ParameterStore* store, int64_t num_elements);
 
+  // Takes the memory of a version; as ParameterStore::NextSnapshot. First.
+  absl::Status Begin();
+
   // Array 0 first. Where the seed lands, too: the backend's Load then does for
   // both what follows from the parameters, the narrowed copy among them.
   absl::StatusOr<absl::Span<float>> Destination(int array) override;

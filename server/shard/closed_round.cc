@@ -96,12 +96,18 @@ absl::StatusOr<PhaseResult> ClosedRound::Norms(ShardCompute* compute,
   return *norms_;
 }
 
-absl::Status ClosedRound::Update(ShardCompute* compute, const StepPlan& step,
-                                 int* num_revoked) {
+absl::Status ClosedRound::TakeMemory(ShardCompute* compute, int* num_revoked) {
   *num_revoked = 0;
-  if (updated_ != nullptr) return absl::OkStatus();
-  std::shared_ptr<Snapshot> snapshot =
+  if (updated_ != nullptr || next_ != nullptr) return absl::OkStatus();
+  absl::StatusOr<std::shared_ptr<Snapshot>> next =
       compute->store()->NextSnapshot(num_revoked);
+  if (next.ok()) next_ = *std::move(next);
+  return next.status();
+}
+
+absl::Status ClosedRound::Update(ShardCompute* compute, const StepPlan& step) {
+  if (updated_ != nullptr) return absl::OkStatus();
+  std::shared_ptr<Snapshot> snapshot = std::move(next_);
   absl::Status status =
       compute->Update(rows_, step, snapshot, &not_finite_slice_);
   if (status.ok()) updated_ = std::move(snapshot);

@@ -55,9 +55,12 @@ class ClosedRound {
       ShardCompute* compute, const std::vector<int32_t>& tensors);
   absl::StatusOr<PhaseResult> Norms(ShardCompute* compute,
                                     const StepPlan& step);
-  // *num_revoked: as ParameterStore::NextSnapshot; 0 in a repeat.
-  absl::Status Update(ShardCompute* compute, const StepPlan& step,
-                      int* num_revoked);
+  // What Update writes into. Apart from it, since an error has changed nothing
+  // yet. *num_revoked and errors: as ParameterStore::NextSnapshot; 0 and OK in
+  // a repeat.
+  absl::Status TakeMemory(ShardCompute* compute, int* num_revoked);
+  // REQUIRES: TakeMemory was OK since the Update before.
+  absl::Status Update(ShardCompute* compute, const StepPlan& step);
   // What Update has written; null before.
   std::shared_ptr<const Snapshot> updated() const { return updated_; }
   // As ShardCompute::Update; -1 before.
@@ -70,6 +73,7 @@ class ClosedRound {
   std::vector<int32_t> compensated_tensors_;
   std::optional<PhaseResult> compensated_;
   std::optional<PhaseResult> norms_;
+  std::shared_ptr<Snapshot> next_;
   std::shared_ptr<const Snapshot> updated_;
   int32_t not_finite_slice_ = -1;
 };

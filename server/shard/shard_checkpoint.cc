@@ -75,6 +75,8 @@ absl::StatusOr<std::shared_ptr<const Snapshot>> RestoreArrays(
   absl::Status status = CheckArrays(*reader, optimizer);
   if (!status.ok()) return status;
   ArrayLoader loader(optimizer, backend, store, layout.num_elements);
+  status = loader.Begin();
+  if (!status.ok()) return status;
   for (int array = 0; array <= OptimizerStateArrays(optimizer); ++array) {
     const absl::StatusOr<absl::Span<float>> to = loader.Destination(array);
     status = to.ok() ? ReadArray(reader, layout, array, *to) : to.status();

@@ -177,12 +177,13 @@ std::unique_ptr<Buffer> ShardCompute::AllocateSuccessor() const {
   return *std::move(buffer);
 }
 
-std::shared_ptr<Snapshot> ShardCompute::seed() {
-  if (seed_ == nullptr) {
-    int num_revoked;  // 0: before the seed there is nothing to read
-    seed_ = store_->NextSnapshot(&num_revoked);
-  }
-  return seed_;
+absl::Status ShardCompute::TakeSeed() {
+  if (seed_ != nullptr) return absl::OkStatus();
+  int num_revoked;  // 0: before the seed there is nothing to read
+  absl::StatusOr<std::shared_ptr<Snapshot>> seed =
+      store_->NextSnapshot(&num_revoked);
+  if (seed.ok()) seed_ = *std::move(seed);
+  return seed.status();
 }
 
 SlicePlace ShardCompute::LandingPlace(PushKind kind, int32_t rank,
@@ -193,7 +194,7 @@ SlicePlace ShardCompute::LandingPlace(PushKind kind, int32_t rank,
   // A seed is float32, whatever the dtype of gradients.
   SlicePlace place;
   place.elements =
-      seed()->buffers()->f32->host() + layout_->ranges[slice].begin * 4;
+      seed_->buffers()->f32->host() + layout_->ranges[slice].begin * 4;
   return place;
 }
 

@@ -59,13 +59,15 @@ class ShardCompute {
   // former's are free. Counted once it is granted, too; null: none.
   std::unique_ptr<Buffer> AllocateSuccessor() const;
 
-  // Where a slice of a session's row, or of the seed, lands. The seed's memory
-  // is taken at its first use. Callers hold one lock.
-  // REQUIRES: rows()->Find(rank, session), or a seed before version 0.
+  // Where a slice of a session's row, or of the seed, lands. Callers hold one
+  // lock.
+  // REQUIRES: rows()->Find(rank, session), or TakeSeed() was OK.
   SlicePlace LandingPlace(PushKind kind, int32_t rank, uint64_t session,
                           int32_t slice);
-  // What a seed lands in; taken at its first use. Under the same lock.
-  std::shared_ptr<Snapshot> seed();
+  // What a seed lands in: TakeSeed takes it, if that has not been done, with
+  // ParameterStore::NextSnapshot's errors. Under the same lock.
+  absl::Status TakeSeed();
+  std::shared_ptr<Snapshot> seed() const { return seed_; }
   // The seed has become a version: its memory is a snapshot like others now.
   void ReleaseSeed() { seed_ = nullptr; }
 

@@ -104,6 +104,8 @@ absl::Status ShardEngine::Recovery::FetchHome(ShardEngine* engine,
   compute->store()->RevokeAll();
   ArrayLoader loader(engine->options_.optimizer, &engine->backend_,
                      compute->store(), compute->layout()->num_elements);
+  absl::Status status = loader.Begin();
+  if (!status.ok()) return status;
   ArrayReceiver receiver(compute->layout().get(),
                          1 + OptimizerStateArrays(engine->options_.optimizer),
                          &loader);
@@ -117,7 +119,7 @@ absl::Status ShardEngine::Recovery::FetchHome(ShardEngine* engine,
     record = std::make_shared<const std::string>(std::move(text));
     return absl::OkStatus();
   };
-  absl::Status status = engine->buddy_->Fetch(
+  status = engine->buddy_->Fetch(
       {phase.epoch, engine->options_.ordinal, phase.id}, sink);
   if (status.ok()) status = receiver.Finish();
   if (!status.ok()) return status;

@@ -86,6 +86,10 @@ absl::StatusOr<FrameLanding> ShardEngine::BeginFrame(FrameHeader header) {
       if (!placed.ok()) return placed;
       const absl::Status parked = ParkOffered(landing);
       if (!parked.ok()) return parked;
+      if (landing.header.kind == PushKind::kSeed && !landing.closed) {
+        const absl::Status taken = compute->TakeSeed();
+        if (!taken.ok()) return taken;
+      }
       if (open_round_->TryClaim(destination, &landing)) break;
       claims_ended_.Wait(&mutex_);
     }

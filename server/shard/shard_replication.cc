@@ -122,12 +122,22 @@ ShardEngine::Replication::StepHomeArrays(ShardEngine* engine,
                                          ShardCompute* compute,
                                          int32_t* not_finite_slice) {
   int num_revoked = 0;
-  std::shared_ptr<Snapshot> snapshot =
+  absl::StatusOr<std::shared_ptr<Snapshot>> next =
       compute->store()->NextSnapshot(&num_revoked);
+  {
+    MutexLock lock(&engine->mutex_);
+    engine->totals_.revoked_snapshots += num_revoked;
+    if (!next.ok()) {
+      // Nothing was touched: the next epoch takes the step that is prepared.
+      engine->BreakEpoch(engine->home_.state().prepared_by, "a step",
+                         next.status());
+      return next.status();
+    }
+  }
+  std::shared_ptr<Snapshot> snapshot = *std::move(next);
   const absl::Status status =
       compute->Step(engine->step_, snapshot, not_finite_slice);
   MutexLock lock(&engine->mutex_);
-  engine->totals_.revoked_snapshots += num_revoked;
   if (status.ok()) return std::shared_ptr<const Snapshot>(std::move(snapshot));
   engine->BreakEpoch(engine->home_.state().prepared_by, "a step", status);
   engine->home_.Void();  // it may be between two versions

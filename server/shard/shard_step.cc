@@ -12,19 +12,22 @@ namespace agg {
 absl::StatusOr<PhaseResult> ShardEngine::Update(const Phase& phase,
                                                 ShardCompute* compute) {
   if (options_.replicated) return Replication::Prepare(this, phase, compute);
+  absl::Status status;
+  unchanged_ = phase.publish.unchanged;
+  if (!unchanged_) {
+    int num_revoked = 0;
+    status = closed_round_.TakeMemory(compute, &num_revoked);
+    MutexLock lock(&mutex_);
+    totals_.revoked_snapshots += num_revoked;
+    if (!status.ok()) return status;  // the arrays are as they were
+  }
   {
     MutexLock lock(&mutex_);
     // From here on the arrays may be between two versions (P18).
     if (!home_.whole()) home_.BeginPrepare(phase.epoch);
   }
-  int num_revoked = 0;
-  absl::Status status;
-  unchanged_ = phase.publish.unchanged;
-  if (!unchanged_) {
-    status = closed_round_.Update(compute, phase.step, &num_revoked);
-  }
+  if (!unchanged_) status = closed_round_.Update(compute, phase.step);
   MutexLock lock(&mutex_);
-  totals_.revoked_snapshots += num_revoked;
   if (status.ok()) {
     home_.EndPrepare(phase.record);
     PhaseResult result;
@@ -87,6 +90,8 @@ absl::StatusOr<PhaseResult> ShardEngine::LoadSeed(const Phase& phase,
           absl::StrCat("the seed of session ", plan.seed_session, ", attempt ",
                        plan.seed_attempt, ", is not complete"));
     }
+    const absl::Status taken = compute->TakeSeed();
+    if (!taken.ok()) return taken;
     seed = compute->seed();
     // From here on the buffer is read, and then it is a version: a higher
     // attempt comes too late.

@@ -141,16 +141,20 @@ absl::StatusOr<PhaseResult> ShardEngine::Waves::Update(ShardEngine* engine,
                                                        Closures* ready) {
   WaveRound* const waves = &engine->waves_;
   if (waves->updated) return waves->result;
+  if (waves->next == nullptr) {
+    int num_revoked = 0;
+    auto next = compute->store()->NextSnapshot(&num_revoked);
+    MutexLock lock(&engine->mutex_);
+    engine->totals_.revoked_snapshots += num_revoked;
+    if (!next.ok()) return next.status();  // the arrays are as they were
+    waves->next = *std::move(next);
+  }
   uint64_t version;
   {
     MutexLock lock(&engine->mutex_);
     // From here on the arrays may be between two versions (P18).
     if (!engine->home_.prepared()) engine->home_.BeginPrepare(phase.epoch);
     version = engine->home_.id().version;
-  }
-  int num_revoked = 0;
-  if (waves->next == nullptr) {
-    waves->next = compute->store()->NextSnapshot(&num_revoked);
   }
   const std::shared_ptr<const Snapshot> before =
       compute->store()->Find(version);
@@ -159,7 +163,6 @@ absl::StatusOr<PhaseResult> ShardEngine::Waves::Update(ShardEngine* engine,
       compute->UpdateWave(engine->closed_round_.rows(), phase.step, *before,
                           waves->next.get(), &result.not_finite_slice);
   MutexLock lock(&engine->mutex_);
-  engine->totals_.revoked_snapshots += num_revoked;
   if (!status.ok()) {
     engine->home_.Void();
     engine->BreakEpoch(phase.epoch, "the update of a wave", status);

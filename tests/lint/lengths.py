@@ -22,7 +22,6 @@ LONG_FILES = {
     "kernels/cuda/gram_schedule.h": "which lane does what: " + _PAGE,
     "kernels/cuda/cuda_update.cc": "one class runs all waves of an update",
     "kernels/cuda/update_kernel.cu": "the kernels of one pass, which share parts",
-    "server/base/limited_files.cc": "a file system and its two kinds of files",
     "server/config/options.cc": "one function for each group of fields: " + _PAGE,
     "server/coordinator/coordinator.cc": _ONE_LOCK,
     "server/coordinator/coordinator.h": _ONE_LOCK,
@@ -35,6 +34,7 @@ LONG_FILES = {
     "server/coordinator/coordinator_restore.cc":
         "which checkpoint, and a person's word on it: " + _PAGE,
     "server/coordinator/recovery_plan.cc": "one decision: " + _PAGE,
+    "server/params/parameter_store.cc": "one class holds a shard's parameters",
     "server/params/parameter_store.h": "one class holds a shard's parameters",
     "server/params/snapshot.h": "who reads a version, and when its memory is free",
     "server/params/snapshot.cc": "one pool, and who may have its memory",
@@ -58,6 +58,7 @@ LONG_FILES = {
     "server/server.cc": "one class starts all parts of a process",
     "server/rpc/phase_conversion.cc": "every field of a phase and its answer",
     "server/server.h": "one class holds all parts of a process",
+    "tests/e2e/tls_test.cc": "one fixture makes certificates and jobs",
     "tests/e2e/chaos.py": "what happens to a job, and what it may not do then",
     "tests/server/round/restore_test.cc": "one fixture tears folders",
     "tests/sim/job_simulation.cc": "one class runs a complete job",

@@ -1,15 +1,21 @@
 #include "server/params/parameter_store.h"
 
+#include <functional>
 #include <memory>
 #include <set>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/backend_factory.h"
 #include "server/base/clock.h"
+#include "server/shard/guarded_backend.h"
 
 namespace agg {
 namespace {
@@ -24,7 +30,7 @@ class ParameterStoreTest : public testing::Test {
   // Publishes the next version as a round does.
   std::shared_ptr<const Snapshot> Publish(uint64_t version) {
     int revoked = 0;
-    std::shared_ptr<const Snapshot> snapshot = store_->NextSnapshot(&revoked);
+    std::shared_ptr<const Snapshot> snapshot = *store_->NextSnapshot(&revoked);
     num_revoked_ += revoked;
     store_->Publish(version, snapshot);
     return snapshot;
@@ -45,7 +51,7 @@ TEST_F(ParameterStoreTest, AllocatesWhatTheOptimizerKeeps) {
   EXPECT_NE(with_state->state0(), nullptr);
   EXPECT_NE(with_state->state1(), nullptr);
   int revoked;
-  const auto snapshot = with_state->NextSnapshot(&revoked);
+  const auto snapshot = *with_state->NextSnapshot(&revoked);
   EXPECT_NE(snapshot->data(DType::kF32), nullptr);
   EXPECT_EQ(snapshot->data(DType::kBF16), nullptr);
 }
@@ -112,9 +118,9 @@ TEST_F(ParameterStoreTest, NeverRevokesTheCurrentVersion) {
   previous->AddRevokeCallback([&] { previous = nullptr; });
   // One memory is free; the second is the previous version's.
   int revoked = 0;
-  const auto next = store_->NextSnapshot(&revoked);
+  const auto next = *store_->NextSnapshot(&revoked);
   EXPECT_EQ(revoked, 0);
-  const auto another = store_->NextSnapshot(&revoked);
+  const auto another = *store_->NextSnapshot(&revoked);
   EXPECT_EQ(revoked, 1);
   EXPECT_EQ(previous, nullptr);
   EXPECT_FALSE(current_revoked);
@@ -214,7 +220,7 @@ TEST_F(FrozenReadersTest, OfAVersionThatNobodyPublishesToo) {
   int revoked = 0;
   {
     const std::shared_ptr<const Snapshot> dropped =
-        store_->NextSnapshot(&revoked);
+        *store_->NextSnapshot(&revoked);
     readers_.push_back(std::make_unique<FrozenReader>(dropped));
   }
   EXPECT_EQ(revoked, 0);
@@ -240,6 +246,97 @@ TEST_F(FrozenReadersTest, OfAllVersionsWhenTheStoreBeginsAnew) {
   for (const auto& reader : readers_) EXPECT_TRUE(reader->overtaken());
 }
 
+// A backend without memory for more than the plan has.
+class FullBackend : public GuardedBackend {
+ public:
+  explicit FullBackend(Backend* backend) : GuardedBackend(backend) {}
+  absl::StatusOr<std::unique_ptr<Buffer>> Allocate(BufferUse use,
+                                                   int64_t num_bytes) override {
+    if (full) {
+      ++num_refused;
+      if (on_refusal != nullptr) on_refusal();
+      return absl::ResourceExhaustedError("the host is full");
+    }
+    return GuardedBackend::Allocate(use, num_bytes);
+  }
+
+  bool full = false;
+  int num_refused = 0;
+  std::function<void()> on_refusal;
+};
+
+// Who has a version here does not listen, as a copy from a device that hangs.
+class OwnHoldersTest : public ParameterStoreTest {
+ protected:
+  OwnHoldersTest() {
+    store_ = *ParameterStore::Create(
+        &full_, OptimizerOptions(), 64, DType::kBF16, absl::ZeroDuration(),
+        /*shared=*/false, &clock_, /*own_patience=*/absl::ZeroDuration());
+    for (uint64_t version = 5; version < 8; ++version) {
+      held_.push_back(Publish(version));
+    }
+    full_.full = true;
+  }
+
+  FakeClock clock_;
+  FullBackend full_{backend_.get()};
+  std::vector<std::shared_ptr<const Snapshot>> held_;
+};
+
+TEST_F(OwnHoldersTest, EndWithAnErrorThatNamesThemAndWhatWasRefused) {
+  int revoked = 0;
+  const auto next = store_->NextSnapshot(&revoked);
+  ASSERT_EQ(next.status().code(), absl::StatusCode::kResourceExhausted);
+  const std::string text(next.status().message());
+  EXPECT_THAT(text, testing::HasSubstr(
+                        "holds on to version 6 (which can be pulled), "
+                        "version 7 (which can be pulled), version 5 (told to "
+                        "let go)"));
+  EXPECT_THAT(text, testing::HasSubstr("384 bytes were asked for"));
+  EXPECT_THAT(text, testing::HasSubstr("the host is full"));
+  EXPECT_THAT(text, testing::HasSubstr("free memory on this host"));
+  EXPECT_EQ(revoked, 1);
+  EXPECT_EQ(full_.num_refused, kOwnTries);
+  // Nothing of what can be pulled is lost.
+  EXPECT_EQ(store_->Find(7), held_[2]);
+}
+
+TEST_F(OwnHoldersTest, AreNamedIfNobodyPublishedWhatTheyHaveToo) {
+  full_.full = false;
+  held_.erase(held_.begin());
+  int revoked = 0;
+  held_.push_back(*store_->NextSnapshot(&revoked));
+  full_.full = true;
+  const auto next = store_->NextSnapshot(&revoked);
+  ASSERT_EQ(next.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(next.status().message()),
+              testing::HasSubstr("1 that no round published"));
+}
+
+TEST_F(OwnHoldersTest, WhoLetsGoMeanwhileEndsTheWait) {
+  full_.on_refusal = [&] {
+    if (full_.num_refused == 2) held_.erase(held_.begin());
+  };
+  int revoked = 0;
+  EXPECT_TRUE(store_->NextSnapshot(&revoked).ok());
+  EXPECT_EQ(full_.num_refused, 2);
+}
+
+TEST_F(OwnHoldersTest, AreOfNoWeightOnceTheyLetGo) {
+  int revoked = 0;
+  ASSERT_FALSE(store_->NextSnapshot(&revoked).ok());
+  held_.clear();
+  for (uint64_t version = 8; version < 20; ++version) Publish(version);
+  EXPECT_EQ(full_.num_refused, kOwnTries);
+}
+
+TEST_F(OwnHoldersTest, CostMemoryBesideThePlanWhereThereIsSome) {
+  full_.full = false;
+  int revoked = 0;
+  EXPECT_TRUE(store_->NextSnapshot(&revoked).ok());
+  EXPECT_EQ(revoked, 1);
+}
+
 TEST_F(ParameterStoreTest, AtItsEndAllReadersAreRevoked) {
   int num_calls = 0;
   std::vector<std::shared_ptr<const Snapshot>> held;
@@ -256,7 +353,7 @@ TEST_F(ParameterStoreTest, AtItsEndAllReadersAreRevoked) {
 TEST_F(ParameterStoreTest, AtItsEndThoseOfAVersionThatNobodyPublishesToo) {
   Publish(0);
   int revoked = 0;
-  std::shared_ptr<const Snapshot> held = store_->NextSnapshot(&revoked);
+  std::shared_ptr<const Snapshot> held = *store_->NextSnapshot(&revoked);
   int num_calls = 0;
   held->AddRevokeCallback([&] {
     ++num_calls;

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/backend_factory.h"
@@ -16,6 +17,12 @@ namespace {
 
 using testing::ElementsAre;
 
+absl::Status UpdateOf(ClosedRound* round, ShardCompute* compute,
+                      const StepPlan& step, int* num_revoked) {
+  const absl::Status taken = round->TakeMemory(compute, num_revoked);
+  return taken.ok() ? round->Update(compute, step) : taken;
+}
+
 // One row, {3, 4} in slice 0 and {2} in slice 1.
 class ClosedRoundTest : public testing::Test {
  protected:
@@ -24,6 +31,7 @@ class ClosedRoundTest : public testing::Test {
     manifest.tensors = {{"a", {2}, "", false}, {"b", {1}, "", false}};
     compute_ = *ShardCompute::Create(ShardOptions(), backend_.get(), manifest);
     compute_->rows()->Add(0, *compute_->AllocateRow(compute_->PlanWith(1)));
+    EXPECT_TRUE(compute_->TakeSeed().ok());
     Write(PushKind::kGradient, 0, {3.0f, 4.0f});
     Write(PushKind::kGradient, 1, {2.0f});
     Write(PushKind::kSeed, 0, {0.0f, 0.0f});
@@ -92,11 +100,11 @@ TEST_F(ClosedRoundTest, ARepeatGivesTheSameThoughTheRowChanges) {
 
 TEST_F(ClosedRoundTest, StepsOnce) {
   int num_revoked = -1;
-  ASSERT_TRUE(round_.Update(compute_.get(), step_, &num_revoked).ok());
+  ASSERT_TRUE(UpdateOf(&round_, compute_.get(), step_, &num_revoked).ok());
   EXPECT_EQ(num_revoked, 0);
   const std::shared_ptr<const Snapshot> updated = round_.updated();
   ASSERT_NE(updated, nullptr);
-  ASSERT_TRUE(round_.Update(compute_.get(), step_, &num_revoked).ok());
+  ASSERT_TRUE(UpdateOf(&round_, compute_.get(), step_, &num_revoked).ok());
   EXPECT_EQ(round_.updated(), updated);
   float value;
   std::memcpy(&value, updated->data(DType::kF32), sizeof(value));
@@ -116,6 +124,7 @@ TEST(NarrowedRoundTest, CountsWhatItsPullDtypeCannotHold) {
     std::memcpy(compute->LandingPlace(kind, 0, 10, slice).elements,
                 values.data(), values.size() * sizeof(float));
   };
+  ASSERT_TRUE(compute->TakeSeed().ok());
   write(PushKind::kSeed, 0, {0.0f, 0.0f});
   write(PushKind::kSeed, 1, {0.0f, 0.0f, 0.0f});
   ASSERT_TRUE(compute->LoadSeed(compute->seed().get()).ok());
@@ -128,7 +137,7 @@ TEST(NarrowedRoundTest, CountsWhatItsPullDtypeCannotHold) {
   step.learning_rate = 1.0;
   ClosedRound round({{0, 10}}, {7}, {});
   int num_revoked = 0;
-  ASSERT_TRUE(round.Update(compute.get(), step, &num_revoked).ok());
+  ASSERT_TRUE(UpdateOf(&round, compute.get(), step, &num_revoked).ok());
   EXPECT_EQ(round.not_finite_slice(), -1);  // as float32
   EXPECT_EQ(compute->narrowing().slice, 1);
   EXPECT_EQ(compute->narrowing().num_infinite, 2u);
@@ -139,7 +148,7 @@ TEST(NarrowedRoundTest, CountsWhatItsPullDtypeCannotHold) {
   write(PushKind::kGradient, 1, {320000.0f, -70000.0f, 1.0f});
   write(PushKind::kGradient, 0, {65504.0f, -1e-9f});
   round = ClosedRound({{0, 10}}, {7}, {});
-  ASSERT_TRUE(round.Update(compute.get(), step, &num_revoked).ok());
+  ASSERT_TRUE(UpdateOf(&round, compute.get(), step, &num_revoked).ok());
   EXPECT_EQ(compute->narrowing().slice, -1);
   EXPECT_EQ(compute->narrowing().num_infinite, 0u);
   EXPECT_EQ(compute->narrowing().num_vanished, 0u);
@@ -152,14 +161,14 @@ TEST_F(ClosedRoundTest, NamesTheFirstSliceThatIsNotFinite) {
   step_.learning_rate = 1e30;
   step_.coefficients = {1e-30};
   int num_revoked = 0;
-  ASSERT_TRUE(round_.Update(compute_.get(), step_, &num_revoked).ok());
+  ASSERT_TRUE(UpdateOf(&round_, compute_.get(), step_, &num_revoked).ok());
   EXPECT_EQ(round_.not_finite_slice(), -1);
   round_ = ClosedRound({{0, 10}}, {7}, {});
   step_.coefficients = {1.0};
-  ASSERT_TRUE(round_.Update(compute_.get(), step_, &num_revoked).ok());
+  ASSERT_TRUE(UpdateOf(&round_, compute_.get(), step_, &num_revoked).ok());
   EXPECT_EQ(round_.not_finite_slice(), 1);
   // A repeat says the same, although it computes nothing.
-  ASSERT_TRUE(round_.Update(compute_.get(), step_, &num_revoked).ok());
+  ASSERT_TRUE(UpdateOf(&round_, compute_.get(), step_, &num_revoked).ok());
   EXPECT_EQ(round_.not_finite_slice(), 1);
 }
 
@@ -169,13 +178,13 @@ TEST_F(ClosedRoundTest, StepsWithTheCoefficientsOfItsOwnTensors) {
   step_.tensors = {1};
   int num_revoked = 0;
   const absl::Status status =
-      round_.Update(compute_.get(), step_, &num_revoked);
+      UpdateOf(&round_, compute_.get(), step_, &num_revoked);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()),
               testing::HasSubstr("step lacks tensor 0"));
   step_.tensors = {0, 1};
   step_.coefficients = {1.0, 2.0};
-  ASSERT_TRUE(round_.Update(compute_.get(), step_, &num_revoked).ok());
+  ASSERT_TRUE(UpdateOf(&round_, compute_.get(), step_, &num_revoked).ok());
   const float* values =
       reinterpret_cast<const float*>(round_.updated()->data(DType::kF32));
   EXPECT_EQ(values[0], -1.5f);  // 0 - 0.5 * 1 * 3
@@ -186,9 +195,9 @@ TEST_F(ClosedRoundTest, AnErrorIsNotKept) {
   StepPlan bad = step_;
   bad.coefficients.clear();
   int num_revoked = 0;
-  EXPECT_FALSE(round_.Update(compute_.get(), bad, &num_revoked).ok());
+  EXPECT_FALSE(UpdateOf(&round_, compute_.get(), bad, &num_revoked).ok());
   EXPECT_EQ(round_.updated(), nullptr);
-  EXPECT_TRUE(round_.Update(compute_.get(), step_, &num_revoked).ok());
+  EXPECT_TRUE(UpdateOf(&round_, compute_.get(), step_, &num_revoked).ok());
 }
 
 }  // namespace

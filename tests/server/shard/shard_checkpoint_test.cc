@@ -177,7 +177,7 @@ TEST_F(ShardCheckpointTest, TheNarrowedCopyIsThere) {
                                       shard.backend.get(), shard.store.get());
   ASSERT_TRUE(snapshot.ok()) << snapshot.status();
   int revoked = 0;
-  const auto seed = shard.store->NextSnapshot(&revoked);
+  const auto seed = *shard.store->NextSnapshot(&revoked);
   std::memcpy(seed->buffers()->f32->host(), (*snapshot)->data(DType::kF32),
               shard.layout.num_elements * sizeof(float));
   ASSERT_TRUE(shard.backend

@@ -297,7 +297,7 @@ TEST_F(DeferredSnapshotTest, SnapshotsOfEveryStoreAreDeferred) {
                                     num_elements_, DType::kBF16);
     for (uint64_t version = 1; version <= 5; ++version) {
       int revoked = 0;
-      const std::shared_ptr<Snapshot> snapshot = store->NextSnapshot(&revoked);
+      const std::shared_ptr<Snapshot> snapshot = *store->NextSnapshot(&revoked);
       bool deferred = false;
       UpdateRequest request = Request(snapshot->buffers()->f32.get());
       request.master = store->master();

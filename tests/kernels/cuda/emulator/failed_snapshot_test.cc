@@ -71,7 +71,7 @@ class FailedSnapshotTest : public testing::Test {
 
   std::shared_ptr<Snapshot> Next() {
     int revoked = 0;
-    return store_->NextSnapshot(&revoked);
+    return *store_->NextSnapshot(&revoked);
   }
 
   // A version whose float32 bytes a reader has to ask for.
