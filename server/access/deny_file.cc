@@ -84,39 +84,57 @@ absl::StatusOr<std::unique_ptr<DenyFile>> DenyFile::Open(
     const TokenFile::Reader& read) {
   auto file = absl::WrapUnique(new DenyFile(
       path, clock, read == nullptr ? TokenFile::SystemReader() : read));
-  MutexLock lock(&file->mutex_);
-  absl::StatusOr<std::string> text = file->read_(path);
+  absl::StatusOr<std::string> text = file->Read(kAtStart);
   absl::StatusOr<DenyRules> rules = RulesOf(text);
   if (!rules.ok()) {
     return absl::Status(
         rules.status().code(),
         absl::StrCat("\"", path, "\": ", rules.status().message()));
   }
+  MutexLock lock(&file->mutex_);
   file->text_ = *std::move(text);
   file->rules_ = std::make_shared<const DenyRules>(*std::move(rules));
   file->looked_at_ = clock->Now();
   return file;
 }
 
+absl::StatusOr<std::string> DenyFile::Read(LookKind kind) {
+  using Text = absl::StatusOr<std::string>;
+  return calls_.Get<Text>(kind, "read it",
+                          [read = read_, path = path_] { return read(path); });
+}
+
 DenyFile::Rules DenyFile::rules() {
-  MutexLock lock(&mutex_);
   const absl::Time now = clock_->Now();
-  if (now - looked_at_ < TokenFile::kLook) return rules_;
+  {
+    MutexLock lock(&mutex_);
+    if (looking_ || now - looked_at_ < TokenFile::kLook) return rules_;
+    looking_ = true;
+  }
+  // Without the lock: a disk that hangs holds up one call, for a while, and not
+  // all.
+  absl::StatusOr<std::string> text = Read(kAgain);
+  MutexLock lock(&mutex_);
+  Take(std::move(text));
   looked_at_ = now;
-  absl::StatusOr<std::string> text = read_(path_);
-  if (text.ok() && *text == text_) return rules_;
-  absl::StatusOr<DenyRules> rules = RulesOf(text);
+  looking_ = false;
+  return rules_;
+}
+
+void DenyFile::Take(absl::StatusOr<std::string> text) {
+  const bool same = text.ok() && *text == text_;
+  absl::StatusOr<DenyRules> rules =
+      same ? absl::StatusOr<DenyRules>(DenyRules()) : RulesOf(text);
   const std::string error(rules.status().message());
   if (std::exchange(logged_, error) != error && !rules.ok()) {
     LogError("the deny list of before stays: \"", path_, "\": ", error);
   }
-  if (!rules.ok()) return rules_;
+  if (same || !rules.ok()) return;
   text_ = *std::move(text);
   rules_ = std::make_shared<const DenyRules>(*std::move(rules));
   LogInfo("the deny list has changed: ", rules_->identities.size(),
           " identities, ", rules_->sans.size(), " names, ",
           rules_->certificates.size(), " certificates");
-  return rules_;
 }
 
 }  // namespace agg

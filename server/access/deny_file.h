@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "server/base/clock.h"
+#include "server/base/limited_calls.h"
 #include "server/base/mutex.h"
 #include "server/base/token_file.h"
 
@@ -46,19 +47,25 @@ class DenyFile {
 
   // Those of now: looks at the file each TokenFile::kLook. One that cannot be
   // read any more, or has a mistake, changes nothing, which is logged once. The
-  // same object as long as nothing has changed.
+  // same object as long as nothing has changed. Waits for a disk as
+  // TokenFile::tokens does.
   Rules rules();
 
  private:
   DenyFile(std::string path, const Clock* clock, TokenFile::Reader read);
+  absl::StatusOr<std::string> Read(LookKind kind);
+  void Take(absl::StatusOr<std::string> text)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::string path_;
   const Clock* const clock_;
   const TokenFile::Reader read_;
+  LimitedCalls calls_{LookLimits()};
   Mutex mutex_;
   std::string text_ ABSL_GUARDED_BY(mutex_);
   Rules rules_ ABSL_GUARDED_BY(mutex_);
   absl::Time looked_at_ ABSL_GUARDED_BY(mutex_);
+  bool looking_ ABSL_GUARDED_BY(mutex_) = false;
   std::string logged_ ABSL_GUARDED_BY(mutex_);  // the last error
 };
 

@@ -1,18 +1,12 @@
-// The threads belong to nobody who waits: they share all that they use, and the
-// one that is stuck ends by itself.
+// Each call of a file system and of its files as one of LimitedCalls.
 #include "server/base/limited_files.h"
 
 #include <algorithm>
-#include <array>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <deque>
 #include <functional>
 #include <string>
-#include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -21,9 +15,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "absl/time/clock.h"
-#include "absl/types/optional.h"
 #include "absl/types/span.h"
+#include "server/base/limited_calls.h"
 #include "server/base/mutex.h"
 
 namespace agg {
@@ -33,119 +26,9 @@ namespace {
 // read.
 constexpr size_t kPieceBytes = size_t{1} << 20;
 
-using Steady = std::chrono::steady_clock;  // the system's may be set back
+enum Kind : size_t { kLook, kRead, kWrite };
 
-enum Kind : size_t { kLook, kRead, kWrite, kNumKinds };
-
-// Runs calls on threads that are kept for the next ones.
-class Runner : public std::enable_shared_from_this<Runner> {
- public:
-  explicit Runner(const FileLimits& limits)
-      : limits_{limits.look, limits.read, limits.write} {}
-
-  // `call`, which owns all that it uses. DEADLINE_EXCEEDED: it may still run.
-  absl::Status Run(Kind kind, const std::string& what,
-                   std::function<void()> call) ABSL_LOCKS_EXCLUDED(mutex_) {
-    const auto job = std::make_shared<Job>();
-    job->kind = kind;
-    job->call = std::move(call);
-    MutexLock lock(&mutex_);
-    if (num_stuck_[kind] > 0) {
-      return absl::DeadlineExceededError(absl::StrCat(
-          "cannot ", what, ": ", stuck_[kind], " has not returned since ",
-          absl::FormatTime("%H:%M:%S", stuck_since_[kind], absl::UTCTimeZone()),
-          " UTC (a file system that hangs?)"));
-    }
-    jobs_.push_back(job);
-    if (num_idle_ < static_cast<int>(jobs_.size())) {
-      try {
-        std::thread([self = shared_from_this()] { self->Work(); }).detach();
-      } catch (const std::system_error& error) {
-        jobs_.pop_back();
-        return absl::ResourceExhaustedError(absl::StrCat(
-            "cannot ", what, ": no thread is to be had for it: ", error.what(),
-            " (see ulimit -u)"));
-      }
-    } else {
-      changed_.NotifyAll();
-    }
-    const Steady::time_point deadline =
-        Steady::now() + absl::ToChronoNanoseconds(limits_[kind]);
-    while (!job->done && Steady::now() < deadline) {
-      finished_.WaitFor(&mutex_, absl::FromChrono(deadline - Steady::now()));
-    }
-    if (job->done) return absl::OkStatus();
-    job->stuck = true;
-    if (num_stuck_[kind]++ == 0) {
-      stuck_[kind] = what;
-      stuck_since_[kind] = absl::Now();
-    }
-    return absl::DeadlineExceededError(absl::StrCat(
-        "cannot ", what, ": no answer within ",
-        absl::FormatDuration(limits_[kind]), " (a file system that hangs?)"));
-  }
-
-  // Threads that have nothing to do end.
-  void Stop() ABSL_LOCKS_EXCLUDED(mutex_) {
-    MutexLock lock(&mutex_);
-    stopped_ = true;
-    changed_.NotifyAll();
-  }
-
- private:
-  struct Job {
-    Kind kind = kLook;
-    std::function<void()> call;
-    bool done = false;
-    bool stuck = false;  // nobody waits for it
-  };
-
-  void Work() ABSL_LOCKS_EXCLUDED(mutex_) {
-    for (;;) {
-      std::shared_ptr<Job> job;
-      {
-        MutexLock lock(&mutex_);
-        ++num_idle_;
-        while (jobs_.empty() && !stopped_) changed_.Wait(&mutex_);
-        --num_idle_;
-        if (jobs_.empty()) return;
-        job = std::move(jobs_.front());
-        jobs_.pop_front();
-      }
-      job->call();
-      job->call = nullptr;  // closes what nobody wants any more
-      MutexLock lock(&mutex_);
-      job->done = true;
-      if (job->stuck) --num_stuck_[job->kind];
-      finished_.NotifyAll();
-    }
-  }
-
-  const std::array<absl::Duration, kNumKinds> limits_;
-  Mutex mutex_;
-  CondVar changed_;   // a job has come, or all are to stop
-  CondVar finished_;  // a job is done
-  std::deque<std::shared_ptr<Job>> jobs_ ABSL_GUARDED_BY(mutex_);
-  int num_idle_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::array<int, kNumKinds> num_stuck_ ABSL_GUARDED_BY(mutex_) = {};
-  std::array<std::string, kNumKinds> stuck_ ABSL_GUARDED_BY(mutex_);
-  std::array<absl::Time, kNumKinds> stuck_since_ ABSL_GUARDED_BY(mutex_);
-  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
-};
-
-using RunnerPtr = std::shared_ptr<Runner>;
-
-// What `call` returns: a Status or a StatusOr.
-template <typename R>
-R Limited(const RunnerPtr& runner, Kind kind, const std::string& what,
-          std::function<R()> call) {
-  const auto result = std::make_shared<absl::optional<R>>();
-  const absl::Status status = runner->Run(
-      kind, what,
-      [result, call = std::move(call)] { result->emplace(call()); });
-  if (!status.ok()) return status;
-  return *std::move(*result);
-}
+using Calls = std::shared_ptr<LimitedCalls>;
 
 // A file whose call hangs may outlive all but its thread: it keeps the files
 // that it came from, which it may use.
@@ -158,14 +41,14 @@ std::shared_ptr<File> Kept(std::shared_ptr<FileSystem> files,
 
 class LimitedWritableFile : public WritableFile {
  public:
-  LimitedWritableFile(RunnerPtr runner, std::string path,
+  LimitedWritableFile(Calls calls, std::string path,
                       std::shared_ptr<WritableFile> file)
-      : runner_(std::move(runner)),
+      : calls_(std::move(calls)),
         path_(std::move(path)),
         file_(std::move(file)) {}
 
   ~LimitedWritableFile() override {
-    runner_
+    calls_
         ->Run(kWrite, absl::StrCat("close ", path_),
               [file = std::move(file_)]() mutable { file = nullptr; })
         .IgnoreError();
@@ -186,15 +69,15 @@ class LimitedWritableFile : public WritableFile {
   absl::Status Sync() override {
     const absl::Status status = Flush();
     if (!status.ok()) return status;
-    return Limited<absl::Status>(runner_, kWrite, absl::StrCat("sync ", path_),
-                                 [file = file_] { return file->Sync(); });
+    return calls_->Get<absl::Status>(kWrite, absl::StrCat("sync ", path_),
+                                     [file = file_] { return file->Sync(); });
   }
 
   absl::Status Close() override {
     const absl::Status status = Flush();
     if (!status.ok()) return status;
-    return Limited<absl::Status>(runner_, kWrite, absl::StrCat("close ", path_),
-                                 [file = file_] { return file->Close(); });
+    return calls_->Get<absl::Status>(kWrite, absl::StrCat("close ", path_),
+                                     [file = file_] { return file->Close(); });
   }
 
  private:
@@ -202,14 +85,14 @@ class LimitedWritableFile : public WritableFile {
     if (piece_.empty()) return absl::OkStatus();
     auto piece = std::make_shared<std::string>();
     piece->swap(piece_);
-    const absl::Status status = Limited<absl::Status>(
-        runner_, kWrite, absl::StrCat("write ", path_),
+    const absl::Status status = calls_->Get<absl::Status>(
+        kWrite, absl::StrCat("write ", path_),
         [file = file_, piece] { return file->Append(*piece); });
     piece_.reserve(kPieceBytes);
     return status;
   }
 
-  const RunnerPtr runner_;
+  const Calls calls_;
   const std::string path_;
   std::shared_ptr<WritableFile> file_;
   std::string piece_;
@@ -217,15 +100,15 @@ class LimitedWritableFile : public WritableFile {
 
 class LimitedReadableFile : public ReadableFile {
  public:
-  LimitedReadableFile(RunnerPtr runner, std::string path,
+  LimitedReadableFile(Calls calls, std::string path,
                       std::shared_ptr<ReadableFile> file)
-      : runner_(std::move(runner)),
+      : calls_(std::move(calls)),
         path_(std::move(path)),
         file_(std::move(file)),
         num_bytes_(file_->num_bytes()) {}
 
   ~LimitedReadableFile() override {
-    runner_
+    calls_
         ->Run(kRead, absl::StrCat("close ", path_),
               [file = std::move(file_)]() mutable { file = nullptr; })
         .IgnoreError();
@@ -261,9 +144,8 @@ class LimitedReadableFile : public ReadableFile {
         std::max(num_bytes, std::min(kPieceBytes, static_cast<size_t>(left)));
     const auto piece = std::make_shared<std::string>(wanted, '\0');
     piece_ = nullptr;
-    const absl::Status status = Limited<absl::Status>(
-        runner_, kRead, absl::StrCat("read ", path_),
-        [file = file_, piece, offset] {
+    const absl::Status status = calls_->Get<absl::Status>(
+        kRead, absl::StrCat("read ", path_), [file = file_, piece, offset] {
           return file->Read(offset, absl::MakeSpan(*piece));
         });
     if (!status.ok()) return status;
@@ -272,7 +154,7 @@ class LimitedReadableFile : public ReadableFile {
     return status;
   }
 
-  const RunnerPtr runner_;
+  const Calls calls_;
   const std::string path_;
   std::shared_ptr<ReadableFile> file_;
   const int64_t num_bytes_;
@@ -285,29 +167,30 @@ class LimitedReadableFile : public ReadableFile {
 class LimitedFiles : public FileSystem {
  public:
   LimitedFiles(std::unique_ptr<FileSystem> files, const FileLimits& limits)
-      : files_(std::move(files)), runner_(std::make_shared<Runner>(limits)) {}
-  ~LimitedFiles() override { runner_->Stop(); }
+      : files_(std::move(files)),
+        calls_(std::make_shared<LimitedCalls>(std::vector<absl::Duration>{
+            limits.look, limits.read, limits.write})) {}
 
   absl::StatusOr<std::unique_ptr<WritableFile>> Create(
       const std::string& path) override {
     using Result = absl::StatusOr<std::unique_ptr<WritableFile>>;
-    Result file =
-        Limited<Result>(runner_, kWrite, absl::StrCat("create ", path),
-                        [files = files_, path] { return files->Create(path); });
+    Result file = calls_->Get<Result>(
+        kWrite, absl::StrCat("create ", path),
+        [files = files_, path] { return files->Create(path); });
     if (!file.ok()) return file;
     return std::make_unique<LimitedWritableFile>(
-        runner_, path, Kept(files_, *std::move(file)));
+        calls_, path, Kept(files_, *std::move(file)));
   }
 
   absl::StatusOr<std::unique_ptr<ReadableFile>> Open(
       const std::string& path) override {
     using Result = absl::StatusOr<std::unique_ptr<ReadableFile>>;
-    Result file =
-        Limited<Result>(runner_, kLook, absl::StrCat("open ", path),
-                        [files = files_, path] { return files->Open(path); });
+    Result file = calls_->Get<Result>(
+        kLook, absl::StrCat("open ", path),
+        [files = files_, path] { return files->Open(path); });
     if (!file.ok()) return file;
     return std::make_unique<LimitedReadableFile>(
-        runner_, path, Kept(files_, *std::move(file)));
+        calls_, path, Kept(files_, *std::move(file)));
   }
 
   absl::Status CreateFolder(const std::string& path) override {
@@ -329,8 +212,8 @@ class LimitedFiles : public FileSystem {
   absl::StatusOr<std::vector<std::string>> List(
       const std::string& path) override {
     using Result = absl::StatusOr<std::vector<std::string>>;
-    return Limited<Result>(
-        runner_, kLook, absl::StrCat("list ", path),
+    return calls_->Get<Result>(
+        kLook, absl::StrCat("list ", path),
         [files = files_, path] { return files->List(path); });
   }
 
@@ -342,12 +225,12 @@ class LimitedFiles : public FileSystem {
  private:
   absl::Status Write(absl::string_view operation, const std::string& path,
                      std::function<absl::Status()> call) {
-    return Limited<absl::Status>(
-        runner_, kWrite, absl::StrCat(operation, " ", path), std::move(call));
+    return calls_->Get<absl::Status>(kWrite, absl::StrCat(operation, " ", path),
+                                     std::move(call));
   }
 
   const std::shared_ptr<FileSystem> files_;
-  const RunnerPtr runner_;
+  const Calls calls_;
 };
 
 }  // namespace

@@ -113,7 +113,7 @@ absl::StatusOr<std::unique_ptr<TokenFile>> TokenFile::Open(
     WarnAboutReaders(path);
   }
   auto file = absl::WrapUnique(new TokenFile(path, clock, std::move(read)));
-  absl::StatusOr<std::vector<std::string>> tokens = file->Read();
+  absl::StatusOr<std::vector<std::string>> tokens = file->Read(kAtStart);
   if (tokens.ok() && tokens->empty()) {
     tokens = absl::InvalidArgumentError("it has no token");
   }
@@ -129,8 +129,10 @@ absl::StatusOr<std::unique_ptr<TokenFile>> TokenFile::Open(
   return file;
 }
 
-absl::StatusOr<std::vector<std::string>> TokenFile::Read() const {
-  const absl::StatusOr<std::string> bytes = read_(path_);
+absl::StatusOr<std::vector<std::string>> TokenFile::Read(LookKind kind) {
+  using Bytes = absl::StatusOr<std::string>;
+  const Bytes bytes = calls_.Get<Bytes>(
+      kind, "read it", [read = read_, path = path_] { return read(path); });
   if (!bytes.ok()) return bytes.status();
   return ParseTokens(*bytes);
 }
@@ -142,8 +144,9 @@ TokenFile::Tokens TokenFile::tokens() {
     if (looking_ || now - looked_at_ < kLook) return tokens_;
     looking_ = true;
   }
-  // Without the lock: a disk that hangs holds up one call and not all.
-  const absl::StatusOr<std::vector<std::string>> read = Read();
+  // Without the lock: a disk that hangs holds up one call, for a while, and not
+  // all.
+  const absl::StatusOr<std::vector<std::string>> read = Read(kAgain);
   MutexLock lock(&mutex_);
   Take(read);
   looked_at_ = now;

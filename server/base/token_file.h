@@ -16,6 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "server/base/clock.h"
+#include "server/base/limited_calls.h"
 #include "server/base/mutex.h"
 
 namespace agg {
@@ -43,7 +44,8 @@ bool OthersMayRead(unsigned mode, bool own);
 class TokenFile {
  public:
   using Tokens = std::shared_ptr<const std::vector<std::string>>;
-  // The bytes of a file; an error with the reason, without the path.
+  // The bytes of a file; an error with the reason, without the path. Called on
+  // a thread that may be left behind: it owns what it uses, or that lives on.
   using Reader =
       std::function<absl::StatusOr<std::string>(const std::string& path)>;
 
@@ -63,7 +65,8 @@ class TokenFile {
   // What is valid now, in the file's order; looks at the file if that is due. A
   // file that cannot be read any more, or is damaged, changes nothing, which is
   // logged once; one without tokens leaves none. One thread looks at a time:
-  // others get what there was.
+  // others get what there was, and so does that thread behind LookLimits()
+  // where a disk hangs.
   Tokens tokens();
   // The first one, which this process presents itself with; "": there is none.
   std::string first();
@@ -74,13 +77,14 @@ class TokenFile {
   TokenFile(std::string path, const Clock* clock, Reader read)
       : path_(std::move(path)), clock_(clock), read_(std::move(read)) {}
 
-  absl::StatusOr<std::vector<std::string>> Read() const;
+  absl::StatusOr<std::vector<std::string>> Read(LookKind kind);
   void Take(const absl::StatusOr<std::vector<std::string>>& read)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::string path_;
   const Clock* const clock_;
   const Reader read_;
+  LimitedCalls calls_{LookLimits()};
   Mutex mutex_;
   Tokens tokens_ ABSL_GUARDED_BY(mutex_);
   absl::Time looked_at_ ABSL_GUARDED_BY(mutex_);

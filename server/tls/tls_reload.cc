@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "server/base/log.h"
 #include "server/tls/openssl_handles.h"
 #include "server/tls/tls_trust.h"
@@ -13,18 +14,40 @@ TlsReload::TlsReload(TlsFiles files, absl::Duration every, const Clock* clock)
     : files_(std::move(files)), every_(every), clock_(clock) {}
 
 absl::Status TlsReload::Open() {
+  const absl::Time now = clock_->Now();
+  absl::StatusOr<TlsContents> read = Read(kAtStart, now);
   MutexLock lock(&mutex_);
-  looked_ = clock_->Now();
-  absl::StatusOr<TlsContents> read = ReadTlsFiles(files_, looked_);
+  looked_ = now;
   if (!read.ok()) return read.status();
   contents_ = *std::move(read);
   number_ += 1;
   return absl::OkStatus();
 }
 
-void TlsReload::Look(absl::Time now) {
+absl::StatusOr<TlsContents> TlsReload::Read(LookKind kind, absl::Time now) {
+  using Contents = absl::StatusOr<TlsContents>;
+  return calls_.Get<Contents>(
+      kind,
+      absl::StrCat("read \"", files_.certificate, "\" and what goes with it"),
+      [files = files_, now] { return ReadTlsFiles(files, now); });
+}
+
+void TlsReload::LookIfDue() {
+  const absl::Time now = clock_->Now();
+  {
+    MutexLock lock(&mutex_);
+    if (looking_ || now - looked_ < every_) return;
+    looking_ = true;
+  }
+  // Without the lock: others go on with what there is.
+  absl::StatusOr<TlsContents> read = Read(kAgain, now);
+  MutexLock lock(&mutex_);
+  Take(std::move(read));
   looked_ = now;
-  absl::StatusOr<TlsContents> read = ReadTlsFiles(files_, now);
+  looking_ = false;
+}
+
+void TlsReload::Take(absl::StatusOr<TlsContents> read) {
   std::string problem(read.status().message());
   if (!read.ok() && problem != warned_) {
     LogWarning("new TLS files cannot be used, those of before are: ", problem);
@@ -50,18 +73,16 @@ void TlsReload::SetOnDistrust(std::function<void()> callback) {
 }
 
 absl::optional<TlsContents> TlsReload::Next(uint64_t* seen) {
+  LookIfDue();
   MutexLock lock(&mutex_);
-  const absl::Time now = clock_->Now();
-  if (now - looked_ >= every_) Look(now);
   if (*seen == number_) return absl::nullopt;
   *seen = number_;
   return contents_;
 }
 
 TlsExpiry TlsReload::Expires() {
+  LookIfDue();
   MutexLock lock(&mutex_);
-  const absl::Time now = clock_->Now();
-  if (now - looked_ >= every_) Look(now);
   return contents_.expires;
 }
 

@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
 #include "server/base/clock.h"
+#include "server/base/limited_calls.h"
 #include "server/base/mutex.h"
 #include "server/tls/tls_files.h"
 
@@ -46,16 +47,23 @@ class TlsReload {
   TlsExpiry Expires();
 
  private:
-  void Look(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<TlsContents> Read(LookKind kind, absl::Time now);
+  // Looks at the files if that is due and nobody else does; for LookLimits() at
+  // most, where a disk hangs.
+  void LookIfDue() ABSL_LOCKS_EXCLUDED(mutex_);
+  void Take(absl::StatusOr<TlsContents> read)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const TlsFiles files_;
   const absl::Duration every_;
   const Clock* const clock_;
+  LimitedCalls calls_{LookLimits()};
   Mutex mutex_;
   std::function<void()> on_distrust_ ABSL_GUARDED_BY(mutex_);
   TlsContents contents_ ABSL_GUARDED_BY(mutex_);
   uint64_t number_ ABSL_GUARDED_BY(mutex_) = 0;  // of contents_; 0: none
   absl::Time looked_ ABSL_GUARDED_BY(mutex_);
+  bool looking_ ABSL_GUARDED_BY(mutex_) = false;
   std::string warned_ ABSL_GUARDED_BY(mutex_);  // the last reason in the log
 };
 

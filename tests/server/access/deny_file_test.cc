@@ -1,11 +1,17 @@
 #include "server/access/deny_file.h"
 
+#include <memory>
 #include <string>
+#include <thread>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/base/clock.h"
+#include "tests/server/base/hanging_disk.h"
 
 namespace agg {
 namespace {
@@ -67,6 +73,33 @@ TEST(DenyFileTest, IsReadAgainAndKeepsWhatItHadWhereItCannotBe) {
   text = std::string();
   clock.Advance(absl::Seconds(1));
   EXPECT_TRUE((*file)->rules()->identities.empty());
+}
+
+// Who comes by when it is time for a look waits for a while, and nobody else.
+TEST(DenyFileTest, ADiskThatHangsHoldsUpNobodyForLong) {
+  FakeClock clock;
+  const auto disk = std::make_shared<HangingDisk>();
+  disk->SetText("identity a\n");
+  const auto file = DenyFile::Open(
+      "/deny", &clock, [disk](const std::string&) { return disk->Read(); });
+  ASSERT_TRUE(file.ok()) << file.status();
+  disk->Hang(true);
+  clock.Advance(absl::Seconds(1));
+  std::thread first([&] { (*file)->rules(); });
+  disk->AwaitReads(2);  // the first thread's has begun
+  EXPECT_THAT((*file)->rules()->identities, ElementsAre("a"));
+  first.join();
+  // Looks that are due are not begun, and change nothing.
+  clock.Advance(absl::Seconds(1));
+  EXPECT_THAT((*file)->rules()->identities, ElementsAre("a"));
+  EXPECT_EQ(disk->num_reads(), 2);
+  disk->SetText("identity b\n");
+  disk->Hang(false);
+  // The thread that was left behind ends at some time.
+  while ((*file)->rules()->identities.count("b") == 0) {
+    clock.Advance(absl::Seconds(1));
+    std::this_thread::yield();
+  }
 }
 
 TEST(DenyFileTest, OneThatIsNotThereIsAnErrorAtStart) {

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -10,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/base/clock.h"
+#include "tests/server/base/hanging_disk.h"
 
 namespace agg {
 namespace {
@@ -116,6 +118,30 @@ TEST_F(TokenFileTest, AFileThatWasEmptiedLeavesNoToken) {
   clock_.Advance(TokenFile::kLook);
   EXPECT_THAT(*file->tokens(), ElementsAre());
   EXPECT_EQ(file->first(), "");
+}
+
+TEST(HangingTokenFileTest, HoldsUpNobodyForLong) {
+  FakeClock clock;
+  const auto disk = std::make_shared<HangingDisk>();
+  disk->SetText(kOne);
+  const auto file = TokenFile::Open(
+      "/tokens", &clock, [disk](const std::string&) { return disk->Read(); });
+  ASSERT_TRUE(file.ok()) << file.status();
+  disk->Hang(true);
+  clock.Advance(TokenFile::kLook);
+  std::thread first([&] { (*file)->tokens(); });
+  disk->AwaitReads(2);
+  EXPECT_EQ((*file)->first(), kOne);
+  first.join();
+  clock.Advance(TokenFile::kLook);
+  EXPECT_EQ((*file)->first(), kOne);
+  EXPECT_EQ(disk->num_reads(), 2);
+  disk->SetText(kTwo);
+  disk->Hang(false);
+  while ((*file)->first() != kTwo) {
+    clock.Advance(TokenFile::kLook);
+    std::this_thread::yield();
+  }
 }
 
 TEST(TokenFileOpenTest, ErrorsNameThePathAndTheReason) {

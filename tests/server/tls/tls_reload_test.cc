@@ -1,12 +1,17 @@
 #include "server/tls/tls_reload.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdint>
+#include <cstdio>
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "server/tls/tls_trust.h"
@@ -173,6 +178,34 @@ TEST_F(TlsReloadTest, AWarningIsLoggedOnce) {
             std::string::npos)
       << log;
   EXPECT_THAT(log, testing::HasSubstr(ca_.path("one.key")));
+}
+
+// A pipe that nobody writes into is as a disk that hangs.
+TEST_F(TlsReloadTest, AFileThatHangsHoldsUpNoHandshakeForLong) {
+  constexpr absl::Duration kEvery = absl::Milliseconds(1);
+  TlsReload reload(ca_.files("one"), kEvery, &clock_);
+  ASSERT_TRUE(reload.Open().ok());
+  uint64_t seen = 0;
+  const TlsContents before = *reload.Next(&seen);
+  const std::string key = ca_.files("one").key;
+  ASSERT_EQ(std::rename(key.c_str(), (key + ".aside").c_str()), 0);
+  ASSERT_EQ(mkfifo(key.c_str(), 0600), 0);
+  clock_.Advance(kEvery);
+  EXPECT_FALSE(reload.Next(&seen).has_value());
+  uint64_t none = 0;
+  EXPECT_TRUE(*reload.Next(&none) == before);
+  ASSERT_EQ(std::rename((key + ".aside").c_str(), (key + ".new").c_str()), 0);
+  // Lets go of who hangs, with an empty file.
+  const int writer = open(key.c_str(), O_WRONLY | O_CLOEXEC);
+  ASSERT_GE(writer, 0);
+  close(writer);
+  ASSERT_EQ(std::rename((key + ".new").c_str(), key.c_str()), 0);
+  ca_.Issue("one");
+  // The thread that was left behind ends at some time.
+  while (!reload.Next(&seen).has_value()) {
+    clock_.Advance(kEvery);
+    std::this_thread::yield();
+  }
 }
 
 }  // namespace
