@@ -86,10 +86,12 @@ def checkpoint_text(options, path):
 
 
 class Job:
-    """The processes of one run. `more`: of the configuration."""
+    """The processes of one run. `more`: of the configuration; `environment`: of
+    the workers, beside this process's."""
 
-    def __init__(self, options, folder, more=""):
+    def __init__(self, options, folder, more="", environment=None):
         self.options = options
+        self.environment = environment
         self.folder = folder
         self.bin = pathlib.Path(options.bin).resolve()
         self.processes = job.Processes(folder)
@@ -156,7 +158,8 @@ class Job:
              f"--rows={self.options.rows}",
              f"--audit_log={self.folder / f'audit_{rank}.log'}",
              f"--save={self.folder / f'parameters_{rank}'}"],
-            stdout=subprocess.PIPE if rank == 0 else None)
+            stdout=subprocess.PIPE if rank == 0 else None,
+            more=self.environment)
 
     def lines(self):
         """What rank 0 says of each round, until its last life ends."""

@@ -2,9 +2,11 @@
 // the parameters alone, so that a job which loses nothing ends with the same
 // bytes whatever its shards went through. Used by chaos.py.
 //
-// Prints a JSON line per round: {"version": V, "included": B}. At version
+// Prints a JSON line per round: {"version": V, "included": B, "seconds": S}, as
+// long as the round took from the push to the parameters. At version
 // --rounds it saves the parameters as float32, little endian, and leaves. A
 // worker that is started again goes on from the job's newest version.
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <fstream>
@@ -118,12 +120,15 @@ absl::Status Run() {
     while ((*client)->version() < last && !(*client)->finished()) {
       FillGradient(static_cast<uint64_t>(options.rank), (*client)->version(),
                    parameters, &gradient);
+      const auto began = std::chrono::steady_clock::now();
       const absl::StatusOr<RoundOutcome> outcome =
           (*client)->PushPull(rows, {}, views);
       if (!outcome.ok()) return outcome.status();
-      std::printf("{\"version\": %llu, \"included\": %s}\n",
+      const std::chrono::duration<double> seconds =
+          std::chrono::steady_clock::now() - began;
+      std::printf("{\"version\": %llu, \"included\": %s, \"seconds\": %f}\n",
                   static_cast<unsigned long long>((*client)->version()),
-                  outcome->included ? "true" : "false");
+                  outcome->included ? "true" : "false", seconds.count());
       std::fflush(stdout);
     }
     status = (*client)->Pull((*client)->version(), views, Precision::kFull);

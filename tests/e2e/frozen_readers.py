@@ -33,10 +33,11 @@ def local_socket(process):
 
 class FrozenReader:
     """Asks for the newest version, as often as `pulls` says, and takes none of
-    the bytes. `address`: as http2.Connection's."""
+    the bytes. `address` and `tls`: as http2.Connection's."""
 
-    def __init__(self, address, pulls=FEW, token=""):
-        self.connection = http2.Connection(address, WAIT, receive_bytes=4096)
+    def __init__(self, address, pulls=FEW, token="", tls=None):
+        self.connection = http2.Connection(address, WAIT, receive_bytes=4096,
+                                           tls=tls)
         self.connection.open_windows()
         for _ in range(pulls):
             self.connection.call("agg.v1.Shard/Pull", token, NEWEST)

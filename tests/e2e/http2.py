@@ -54,10 +54,12 @@ def message(payload, compressed=False):
 class Connection:
     """Reads nothing unless it is asked to.
 
-    `address`: of TCP, or the name of an abstract Unix socket.
+    `address`: of TCP, or the name of an abstract Unix socket. `tls`: an
+    ssl.SSLContext, for TCP; the other end is "localhost".
     """
 
-    def __init__(self, address, timeout, source="127.0.0.2", receive_bytes=0):
+    def __init__(self, address, timeout, source="127.0.0.2", receive_bytes=0,
+                 tls=None):
         if isinstance(address, str):
             self.socket = socket.socket(socket.AF_UNIX)
             self.socket.settimeout(timeout)
@@ -71,6 +73,9 @@ class Connection:
                                        receive_bytes)
             self.socket.bind((source, 0))
             self.socket.connect(address)
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket,
+                                          server_hostname="localhost")
         self.window = FIRST_WINDOW
         self.stream_windows = {}
         self.first_window = FIRST_WINDOW
