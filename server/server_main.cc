@@ -32,6 +32,7 @@
 #include "server/base/log.h"
 #include "server/base/log_writer.h"
 #include "server/base/malloc_tuning.h"
+#include "server/base/utf8.h"
 #include "server/base/version.h"
 #include "server/config/command_line.h"
 #include "server/config/config_defaults.h"
@@ -57,7 +58,7 @@ constexpr absl::Duration kFlushTime = absl::Seconds(2);
 // Each line of the message gets the program's name.
 int Fail(int code, absl::string_view message) {
   for (absl::string_view line : absl::StrSplit(message, '\n')) {
-    WriteToStderr(absl::StrCat("agg_server: ", line, "\n"));
+    WriteToStderr(absl::StrCat("agg_server: ", Shown(line), "\n"));
   }
   FlushLog(kFlushTime);
   return code;

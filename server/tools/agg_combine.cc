@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "server/base/utf8.h"
 #include "server/tools/combine_flags.h"
 #include "server/tools/combine_step.h"
 #include "server/tools/step_line.h"
@@ -30,7 +31,7 @@ constexpr int kExitInput = 2;
 
 int Fail(const absl::Status& status, int exit_code) {
   std::fprintf(stderr, "agg_combine: %s\n",
-               std::string(status.message()).c_str());
+               Shown(status.message(), /*keep_lines=*/true).c_str());
   return exit_code;
 }
 

@@ -82,7 +82,7 @@ absl::Status PullToFile(const AggPullFlags& flags) {
   if (!model.ok()) return model.status();
   absl::Status status = WriteNpz(flags.output, model->tensors);
   if (!status.ok()) return status;
-  std::printf("%s\n", Describe(*model, flags.output).c_str());
+  std::printf("%s\n", Shown(Describe(*model, flags.output)).c_str());
   return absl::OkStatus();
 }
 
@@ -106,7 +106,7 @@ int Main(const std::vector<std::string>& arguments) {
   }
   if (!parsed.ok()) {
     std::fprintf(stderr, "agg_pull: %s\n",
-                 std::string(parsed.status().message()).c_str());
+                 Shown(parsed.status().message(), /*keep_lines=*/true).c_str());
     return 2;
   }
   if (!parsed->text.empty()) {

@@ -10,6 +10,7 @@
 #include "google/protobuf/message.h"
 #include "nlohmann/json.hpp"
 #include "server/base/json.h"
+#include "server/base/utf8.h"
 #include "server/base/version.h"
 #include "server/tls/tls_files.h"
 #include "worker_client/npz/npz.h"
@@ -93,9 +94,9 @@ class Session {
       if (result.ok()) result = client_.Rounds(request, &rounds);
       if (result.ok()) {
         const absl::Time now = absl::Now();
+        if (output_.terminal && !flags_.json) output_.print(kClearScreen);
         result = Show(result, status, [&] {
-          return absl::StrCat(output_.terminal ? kClearScreen : "",
-                              StatusText(status, now), RateText(rounds), "\n",
+          return absl::StrCat(StatusText(status, now), RateText(rounds), "\n",
                               WorkersTable(status, now), "\n",
                               RoundsTable(rounds, /*header=*/true));
         });
@@ -260,7 +261,7 @@ class Session {
 }  // namespace
 
 AggctlResult Emit(const AggctlOutput& output, const std::string& text) {
-  if (output.print(text)) return {};
+  if (output.print(Shown(text, /*keep_lines=*/true))) return {};
   return {kAggctlLocal, "cannot write to standard output"};
 }
 

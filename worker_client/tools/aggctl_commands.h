@@ -17,7 +17,8 @@ struct AggctlOutput {
   bool terminal = false;  // `top` repaints the screen rather than scroll
 };
 
-// Prints; kAggctlLocal if that fails.
+// Prints the text as it may be shown (server/base/utf8.h), whatever a server
+// has put into it; kAggctlLocal if that fails.
 AggctlResult Emit(const AggctlOutput& output, const std::string& text);
 
 // Everything but help and completion. REQUIRES: flags of ParseAggctlFlags.

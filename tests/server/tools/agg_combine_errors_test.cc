@@ -33,6 +33,20 @@ TEST(AggCombineErrorsTest, MalformedFilesGetOneLineAndExitCodeTwo) {
   ExpectRefused({"--rule=mean", "--gradients=no/such.npy"}, "no/such.npy");
 }
 
+// Names of files and what is in them: U+202E turns the text around, U+009B is a
+// terminal's escape sequence.
+TEST(AggCombineErrorsTest, ControlsAndOverridesAreEscaped) {
+  ExpectRefused({"--rule=mean", "--gradients=no/such\xe2\x80\xae.npy"},
+                "no/such\\u202e.npy");
+  ExpectRefused({"--rule=m\xc2\x9b", "--gradients=a.npy"}, "m\\u009b");
+  std::string bytes = Npy({{1, 2}}, "<f4");
+  const size_t type = bytes.find("<f4");
+  ASSERT_NE(type, std::string::npos);
+  bytes.replace(type, 3, "<\x7f\x01");
+  const std::string path = WriteTestFile("type.npy", bytes);
+  ExpectRefused({"--rule=mean", "--gradients=" + path}, "\\x7f\\x01");
+}
+
 TEST(AggCombineErrorsTest, AnotherNumberOfElementsIsRefusedByName) {
   const std::string two = WriteTestFile("two.npy", Npy({{1, 2}}, "<f4"));
   const std::string three = WriteTestFile("three.npy", Npy({{1, 2, 3}}, "<f4"));

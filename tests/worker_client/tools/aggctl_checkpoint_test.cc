@@ -100,5 +100,18 @@ TEST_F(AggctlCheckpointTest, SaysWhyThereIsNone) {
   EXPECT_THAT(result.message, HasSubstr("has not answered within 1m30s"));
 }
 
+// Whatever of a reply nobody has thought of: a phase, a rule's name.
+TEST(AggctlEmitTest, NothingThatATerminalObeysIsPrinted) {
+  std::string printed;
+  const AggctlOutput output = {[&](const std::string& text) {
+                                 printed += text;
+                                 return true;
+                               },
+                               /*terminal=*/true};
+  EXPECT_TRUE(
+      Emit(output, "open\x1b[2J\nmean\xe2\x80\xae\xc2\x9b \xc3\xa9\n").ok());
+  EXPECT_EQ(printed, "open\\x1b[2J\nmean\\u202e\\u009b \xc3\xa9\n");
+}
+
 }  // namespace
 }  // namespace agg
