@@ -125,6 +125,7 @@ absl::Status Server::StartParts() {
       engine_.get(), coordinator_.get(), rpc_.get(), access_->audit(),
       options_.coordinator.phase_timeout, [this] {
         access_->Recheck();
+        rpc_->EndExpired();
         // Nobody may connect who would have it looked at.
         if (tls_ != nullptr) tls_->Expires();
       });

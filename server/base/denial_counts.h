@@ -18,6 +18,7 @@ enum class DenialReason : uint8_t {
   kBadToken,      // a token that nobody has
   kUnknownPeer,   // a certificate of no identity
   kDenied,        // the deny list has the identity or its certificate
+  kExpired,       // the certificate of a connection is over
   kRole,          // the identity lacks the call's role
   kSession,       // the session belongs to another identity
   kRank,          // the rank's session does
@@ -32,7 +33,7 @@ enum class DenialReason : uint8_t {
   kConnections,
   kOtherCalls  // of health and reflection
 };
-inline constexpr size_t kNumDenialReasons = 16;
+inline constexpr size_t kNumDenialReasons = 17;
 
 // The label's value: "bad_token".
 inline absl::string_view DenialName(DenialReason reason) {
@@ -41,6 +42,7 @@ inline absl::string_view DenialName(DenialReason reason) {
       "bad_token",
       "unknown_peer",
       "denied",
+      "expired",
       "role",
       "session",
       "rank",

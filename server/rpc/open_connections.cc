@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "server/base/file_descriptor.h"
 
@@ -20,6 +21,8 @@ namespace {
 
 // Checkpoints, logs, shared memory, the HTTP port, and what libraries open.
 constexpr rlim_t kOtherFiles = 512;
+
+bool IsLocal(absl::string_view peer) { return absl::StartsWith(peer, "unix"); }
 
 // gRPC writes an address as a part of a URI: "%5B" for "[".
 std::string WithoutPercents(absl::string_view uri) {
@@ -158,6 +161,49 @@ bool OpenConnections::End(absl::string_view peer) {
   }
   Shut(connection);
   return true;
+}
+
+const OpenConnections::Connection* OpenConnections::Find(
+    absl::string_view peer) const {
+  const auto found = of_peer_.find(WithoutPercents(peer));
+  return found == of_peer_.end() ? nullptr : &open_.at(found->second);
+}
+
+bool OpenConnections::NoteExpiry(absl::string_view peer, absl::Time expires) {
+  MutexLock lock(&mutex_);
+  if (IsLocal(peer)) {
+    local_expires_ = std::min(local_expires_, expires);
+  } else if (const auto found = of_peer_.find(WithoutPercents(peer));
+             found != of_peer_.end()) {
+    open_.at(found->second).expires = expires;
+  }
+  return clock_->Now() < expires;
+}
+
+bool OpenConnections::KnowsExpiry(absl::string_view peer) const {
+  MutexLock lock(&mutex_);
+  const Connection* const connection = Find(peer);
+  return connection != nullptr && connection->expires.has_value() &&
+         clock_->Now() < *connection->expires;
+}
+
+std::vector<std::string> OpenConnections::EndExpired() {
+  std::vector<std::string> ended;
+  const absl::Time now = clock_->Now();
+  MutexLock lock(&mutex_);
+  const bool local = local_expires_ <= now;
+  if (local) local_expires_ = absl::InfiniteFuture();
+  for (auto next = open_.begin(); next != open_.end(); ++next) {
+    const Connection& connection = next->second;
+    const bool over =
+        connection.of.local
+            ? local
+            : connection.expires.value_or(absl::InfiniteFuture()) <= now;
+    if (!over || connection.ended) continue;
+    ended.push_back(connection.of.peer);
+    Shut(next);
+  }
+  return ended;
 }
 
 std::vector<int32_t> OpenConnections::EndStuck(absl::Duration timeout) {

@@ -15,6 +15,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "absl/types/optional.h"
 #include "server/base/clock.h"
 #include "server/base/mutex.h"
 
@@ -74,6 +75,16 @@ class OpenConnections {
   // Ends all of them: who is let in connects again.
   void EndAll();
 
+  // The certificate that was shown when the connection of this peer() was
+  // opened is good until then. Returns whether it is now. Unix sockets have no
+  // name of their own: the first one that expires is kept for all of them.
+  bool NoteExpiry(absl::string_view peer, absl::Time expires);
+  // Whether that was noted, and it is not over yet.
+  bool KnowsExpiry(absl::string_view peer) const;
+  // Ends connections whose certificate is over, all of the Unix sockets for one
+  // of these: who has a new certificate connects again. Returns their peer()s.
+  std::vector<std::string> EndExpired();
+
   // The kernel ends a TCP connection whose other end takes nothing for a while
   // (TCP_USER_TIMEOUT), but no Unix socket's, and gRPC's keepalive cannot: its
   // ping waits behind the bytes that are stuck. Ends the local connections that
@@ -95,7 +106,8 @@ class OpenConnections {
     int64_t untaken = 0;  // at the last look
     absl::Time since;     // when that changed last
     absl::Time looked;
-    bool ended = false;  // from here; gRPC closes it
+    bool ended = false;                  // from here; gRPC closes it
+    absl::optional<absl::Time> expires;  // TCP's
   };
   using Entry = std::map<int, Connection>::iterator;
 
@@ -104,6 +116,9 @@ class OpenConnections {
   void Forget(Entry connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ForgetClosed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Shut(Entry connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Null: there is none. Of TCP alone.
+  const Connection* Find(absl::string_view peer) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const int most_;
   const Clock* const clock_;
@@ -114,6 +129,7 @@ class OpenConnections {
   std::map<int, Connection> open_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, int> of_host_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, int> of_peer_ ABSL_GUARDED_BY(mutex_);  // TCP's
+  absl::Time local_expires_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
 };
 
 // How many connections a process may have that wants `wanted` of them: as many

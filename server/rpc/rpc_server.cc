@@ -27,6 +27,7 @@
 #include "server/rpc/admin_service.h"
 #include "server/rpc/call_context.h"
 #include "server/rpc/call_counter.h"
+#include "server/rpc/certificate_expiry.h"
 #include "server/rpc/connection_listener.h"
 #include "server/rpc/coordinator_service.h"
 #include "server/rpc/flow_windows.h"
@@ -95,12 +96,16 @@ void NoteLimit(const CallerGate* gate, DenialReason reason,
 }
 
 void AddInterceptors(const RpcServerOptions& options,
+                     const std::shared_ptr<OpenConnections>& connections,
                      grpc::ServerBuilder* builder) {
   std::vector<
       std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>>
       creators;
   if (options.calls != nullptr) {
     creators.push_back(CountCalls(options.admin, options.calls));
+  }
+  if (options.tls != nullptr && options.tls->has_ca()) {
+    creators.push_back(NoteCertificates(connections));
   }
   creators.push_back(LimitOtherCalls([gate = options.gate](
                                          const std::string& from,
@@ -130,7 +135,8 @@ class RpcServer::Impl {
         control_(options.self, engine, options.copies, options.on_shards,
                  &open_, &reports_, options.gate, options.clock),
         coordinator_(options.self, options.job, coordinator, &open_,
-                     options.gate) {
+                     options.gate),
+        gate_(options.gate) {
     if (options.admin) {
       admin_ = std::make_unique<AdminService>(
           AdminOptions{options.self, options.job, options.version,
@@ -151,7 +157,7 @@ class RpcServer::Impl {
     transport.max_workers = options.job.max_workers;
     transport.windows_grow = WindowsGrow(options.job.pipelined, options.listen);
     ApplyTransportSettings(transport, &builder);
-    AddInterceptors(options, &builder);
+    AddInterceptors(options, connections_, &builder);
     builder.SetContextAllocator(std::make_unique<CallContexts>());
     const std::shared_ptr<Acceptor> port = AddAcceptor(options, &builder);
     const std::shared_ptr<Acceptor> local = AddAcceptor(options, &builder);
@@ -193,6 +199,18 @@ class RpcServer::Impl {
   }
 
   void EndConnections() { connections_->EndAll(); }
+
+  void EndExpired() {
+    for (const std::string& peer : connections_->EndExpired()) {
+      LogWarning("the certificate of ", peer,
+                 " has expired: its connection is ended");
+      Caller nobody;
+      nobody.from = peer;
+      gate_->NoteDenial(
+          nobody, DenialReason::kExpired, "connection",
+          absl::UnauthenticatedError("the client's certificate has expired"));
+    }
+  }
 
   int port() const { return port_; }
   ShardControlService* control() { return &control_; }
@@ -253,6 +271,7 @@ class RpcServer::Impl {
   ShardService shard_;
   ShardControlService control_;
   CoordinatorService coordinator_;
+  const CallerGate* const gate_;
   std::unique_ptr<AdminService> admin_;
   int port_ = 0;
   std::vector<std::shared_ptr<grpc::ServerCredentials>>
@@ -283,6 +302,8 @@ void RpcServer::SetServing(const std::string& service, bool serving) {
 void RpcServer::LookForCoordinator() { impl_->control()->LookForCoordinator(); }
 
 void RpcServer::EndConnections() { impl_->EndConnections(); }
+
+void RpcServer::EndExpired() { impl_->EndExpired(); }
 
 void RpcServer::AnnounceDraining() { impl_->control()->AnnounceDraining(); }
 

@@ -84,6 +84,9 @@ class RpcServer {
   // Ends all connections: clients connect again, if they are let in.
   // Thread-safe, until Shutdown.
   void EndConnections();
+  // Ends those whose client's certificate is over, with a line in the log and
+  // in the audit each. To be called about once a second.
+  void EndExpired();
   // Tells the coordinator that this shard waits to be let go (P35).
   void AnnounceDraining();
   // Ends Push, Attend and Attach streams, open and to come, with `reason`.

@@ -37,4 +37,11 @@ std::string CertificateFingerprint(absl::string_view pem) {
   return certificates.empty() ? "" : FingerprintOf(certificates.front().get());
 }
 
+absl::Time CertificateExpiry(absl::string_view pem) {
+  const std::vector<Openssl<X509>> certificates = ParseCertificates(pem);
+  return certificates.empty()
+             ? absl::InfinitePast()
+             : TimeOf(X509_get0_notAfter(certificates.front().get()));
+}
+
 }  // namespace agg

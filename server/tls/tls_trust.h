@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 
 namespace agg {
 
@@ -15,6 +16,9 @@ bool StillTrusts(absl::string_view now, absl::string_view before);
 // SHA-256 of the first certificate of a PEM text, 64 hexadecimal digits in
 // small letters; "" if there is none. Pure.
 std::string CertificateFingerprint(absl::string_view pem);
+
+// When that certificate expires; InfinitePast if there is none. Pure.
+absl::Time CertificateExpiry(absl::string_view pem);
 
 }  // namespace agg
 

@@ -350,6 +350,48 @@ TEST_F(TlsTest, AConnectionEndsWithItsCa) {
   EXPECT_TRUE(status.ok()) << status.error_message();
 }
 
+// TLS looks at a certificate when a connection begins, and this one goes on.
+// Whoever has a new one by then connects again: a worker loses no round.
+TEST_F(TlsTest, AConnectionEndsWithItsCertificate) {
+  constexpr absl::Duration kGood = absl::Seconds(10);
+  LoopbackJob job(kShards, Config());
+  TestCa kept("kept CA");
+  TestRequest brief;
+  brief.names = "URI:spiffe://agg/worker/worker";
+  brief.to = absl::Now() + kGood;
+  ca_.Issue("worker", brief);
+  for (const char* file : {"worker.key", "worker.pem"}) {
+    kept.Write(file, Text(ca_.path(file)));
+  }
+  TlsOptions stolen = kept.options("worker");
+  stolen.ca = ca_.ca();
+  grpc::ChannelArguments arguments;
+  SetServerName(stolen, "localhost:1", &arguments);
+  const auto stub = v1::Coordinator::NewStub(grpc::CreateCustomChannel(
+      job.coordinator(), MakeChannelCredentials(stolen), arguments));
+  const auto ask = [&] {
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + kLongest));
+    v1::StatusReply reply;
+    return stub->GetStatus(&context, v1::StatusRequest(), &reply);
+  };
+  ASSERT_TRUE(ask().ok());
+  auto client = Connect(job);
+  ASSERT_NE(client, nullptr);
+  Seed(client.get());
+  Round(client.get());
+  brief.to = absl::Now() + absl::Hours(1);
+  ca_.Issue("worker", brief);
+  const absl::Time deadline = absl::Now() + kLongest;
+  grpc::Status status;
+  do {
+    status = ask();
+  } while (status.ok() && absl::Now() < deadline);
+  EXPECT_FALSE(status.ok());
+  EXPECT_FALSE(ask().ok());
+  Round(client.get());
+}
+
 // The same for a client's files: its next connection has the new ones.
 TEST_F(TlsTest, AClientsFilesAreReadAgain) {
   LoopbackJob job(1, Config());

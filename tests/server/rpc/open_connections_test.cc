@@ -277,6 +277,45 @@ TEST(PlacesForConnectionsTest, StayBelowTheLimitOfFiles) {
   EXPECT_EQ(PlacesForConnections(4096), 300);
 }
 
+TEST_F(OpenConnectionsTest, OneEndsWithItsCertificate) {
+  const auto open = Make(8);
+  ASSERT_TRUE(Add(open.get(), 3, "a"));
+  ASSERT_TRUE(Add(open.get(), 4, "b"));
+  ASSERT_TRUE(Add(open.get(), 5, "c"));
+  EXPECT_FALSE(open->KnowsExpiry("ipv4:a:3"));
+  EXPECT_TRUE(open->NoteExpiry("ipv4:a:3", clock_.Now() + absl::Seconds(10)));
+  EXPECT_TRUE(open->NoteExpiry("ipv4:b:4", clock_.Now() + absl::Seconds(30)));
+  EXPECT_TRUE(open->KnowsExpiry("ipv4:a:3"));
+  EXPECT_THAT(open->EndExpired(), IsEmpty());
+  clock_.Advance(absl::Seconds(10));
+  EXPECT_FALSE(open->KnowsExpiry("ipv4:a:3"));
+  EXPECT_THAT(open->EndExpired(), ElementsAre("ipv4:a:3"));
+  EXPECT_THAT(open->EndExpired(), IsEmpty());
+  EXPECT_THAT(shut_, ElementsAre(3));
+  // Its first call comes when it is over already.
+  EXPECT_FALSE(open->NoteExpiry("ipv4:c:5", clock_.Now()));
+  EXPECT_THAT(open->EndExpired(), ElementsAre("ipv4:c:5"));
+  // Of a connection that is gone by now.
+  EXPECT_TRUE(open->NoteExpiry("ipv4:d:6", clock_.Now() + absl::Seconds(10)));
+  clock_.Advance(absl::Seconds(10));
+  EXPECT_THAT(open->EndExpired(), IsEmpty());
+}
+
+// They cannot be told apart by what a call says of them.
+TEST_F(OpenConnectionsTest, UnixSocketsEndWithTheFirstCertificateOfThem) {
+  const auto open = Make(8);
+  ASSERT_TRUE(Add(open.get(), 3, "a"));
+  ASSERT_TRUE(AddLocal(open.get(), 4, 77));
+  ASSERT_TRUE(AddLocal(open.get(), 5, 78));
+  EXPECT_TRUE(open->NoteExpiry("unix:", clock_.Now() + absl::Seconds(10)));
+  EXPECT_TRUE(open->NoteExpiry("unix:", clock_.Now() + absl::Seconds(20)));
+  EXPECT_FALSE(open->KnowsExpiry("unix:"));
+  clock_.Advance(absl::Seconds(10));
+  EXPECT_THAT(open->EndExpired(), ElementsAre("unix:", "unix:"));
+  EXPECT_THAT(shut_, ElementsAre(4, 5));
+  EXPECT_THAT(open->EndExpired(), IsEmpty());
+}
+
 // Of TCP and of Unix sockets.
 TEST_F(OpenConnectionsTest, AllCanBeEnded) {
   const auto open = Make(8);

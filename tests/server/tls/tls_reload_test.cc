@@ -128,6 +128,17 @@ TEST(TlsTrustTest, FingerprintsAreOfTheFirstCertificate) {
   EXPECT_EQ(CertificateFingerprint("no certificate"), "");
 }
 
+TEST(TlsTrustTest, ExpiryIsOfTheFirstCertificate) {
+  TestCa ca;
+  TestRequest request;
+  request.to = absl::FromUnixSeconds(absl::ToUnixSeconds(absl::Now()) + 777);
+  ca.Issue("a", request);
+  std::ifstream from(ca.path("a.pem"));
+  const std::string a(std::istreambuf_iterator<char>(from), {});
+  EXPECT_EQ(CertificateExpiry(a), request.to);
+  EXPECT_EQ(CertificateExpiry("no certificate"), absl::InfinitePast());
+}
+
 // Nobody connects here: who asks when it is over must not hear of files that
 // were replaced long ago.
 TEST_F(TlsReloadTest, ExpiresSaysWhatIsInUse) {
