@@ -88,7 +88,8 @@ class AggClient {
 
   // Seeds if this worker has, or gets, the seed role; else waits for the
   // version of its first round and pulls it over `parameters`. The seeder, too,
-  // ends with the bytes that the others get (rounded to the job's pull_dtype).
+  // ends with the bytes that the others get (rounded to the job's pull_dtype;
+  // float32 with the optimizer "none", whose workers step them themselves).
   // Also after "Seed again".
   absl::Status SeedOrPull(absl::Span<const MutableTensorView> parameters);
 

@@ -25,11 +25,19 @@ std::vector<TensorView> ConstViews(absl::Span<const MutableTensorView> views) {
   return result;
 }
 
+// With "none" later versions are gradients: version 0 is all that there is of
+// the parameters that workers begin with, and comes as it was seeded.
+Precision PrecisionOfSeed(const JobDescription& job) {
+  return job.optimizer == "none" ? Precision::kFull : Precision::kJob;
+}
+
 // Whether who pulls the seed narrowed gets what was seeded: a finite value that
 // is infinite then would never train. (What is on a device is not looked at.)
 absl::Status CheckFits(const GrowingRow& seed, const Manifest& manifest,
-                       DType pull_dtype) {
-  if (pull_dtype == DType::kF32 || seed.any_on_device()) {
+                       const JobDescription& job) {
+  const DType pull_dtype = job.pull_dtype;
+  if (pull_dtype == DType::kF32 || seed.any_on_device() ||
+      PrecisionOfSeed(job) == Precision::kFull) {
     return absl::OkStatus();
   }
   const uint32_t limit =
@@ -94,7 +102,7 @@ absl::StatusOr<RoundOutcome> ClientCore::Seed(
   absl::Status given = CheckPushes();
   if (given.ok()) given = seed.Give(parameters);
   if (given.ok()) given = seed.Complete();
-  if (given.ok()) given = CheckFits(seed, router_->manifest(), job_.pull_dtype);
+  if (given.ok()) given = CheckFits(seed, router_->manifest(), job_);
   if (!given.ok()) return given;
   RowName row;
   uint64_t row_epoch = 0;
@@ -118,6 +126,7 @@ absl::Status ClientCore::SeedOrPull(
   PullArrivals arrivals(router_.get());
   PullInto& into = *bound;
   into.arrivals = &arrivals;
+  into.precision = PrecisionOfSeed(job_);
   while (true) {
     const View view = membership_->view();
     if (!view->seed_role()) {
@@ -135,7 +144,10 @@ absl::Status ClientCore::SeedOrPull(
     const absl::StatusOr<RoundOutcome> seeded = Seed(ConstViews(parameters));
     // All workers must start from equal values. Where parameters travel
     // narrowed, the others get rounded values, so the seeder pulls them, too.
-    if (seeded.ok() && job_.pull_dtype == DType::kF32) return absl::OkStatus();
+    if (seeded.ok() && (job_.pull_dtype == DType::kF32 ||
+                        into.precision == Precision::kFull)) {
+      return absl::OkStatus();
+    }
     if (seeded.ok() || absl::IsAlreadyExists(seeded.status())) {
       const absl::Status status = PullFirst(into);
       if (!IsGone(status)) return status;

@@ -2,20 +2,24 @@
 #ifndef AGG_WORKER_CLIENT_ENCODING_TALLY_H_
 #define AGG_WORKER_CLIENT_ENCODING_TALLY_H_
 
-#include <atomic>
 #include <cstdint>
+#include <map>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
 #include "kernels/dtype.h"
 #include "proto/shard_plan.h"
+#include "server/base/mutex.h"
 #include "worker_client/row_encoding.h"
 
 namespace agg {
 
-// Of one row. Thread-safe.
+// Of one row, whose slices may be rounded again (for a retry, or by another
+// way): each counts once. Thread-safe.
 class EncodingTally {
  public:
-  void Add(int tensor, const EncodingLoss& loss);
+  // What a whole slice of the plan has lost.
+  void Set(int32_t slice, int tensor, const EncodingLoss& loss);
 
   // A sentence that names the first tensor and says what to do; "": nothing was
   // lost that is worth it. Of what vanishes, more than a thousandth of all
@@ -23,10 +27,13 @@ class EncodingTally {
   std::string Describe(const Manifest& manifest, DType dtype) const;
 
  private:
-  std::atomic<int64_t> num_infinite_{0};
-  std::atomic<int64_t> num_vanished_{0};
-  std::atomic<int> first_infinite_{-1};  // tensor; -1: none
-  std::atomic<int> first_vanished_{-1};
+  struct Lost {
+    int tensor;
+    EncodingLoss loss;
+  };
+  mutable Mutex mutex_;
+  // By slice: those alone that have lost something.
+  std::map<int32_t, Lost> lost_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace agg

@@ -89,7 +89,8 @@ bool FrameSource::NeedsStaging(const FramePlan& plan) const {
 }
 
 absl::StatusOr<absl::string_view> FrameSource::Payload(
-    const Slice& slice, std::vector<uint16_t>* staging) const {
+    int32_t index, std::vector<uint16_t>* staging) const {
+  const Slice& slice = router_->plan().slices[index];
   const TensorView& view = bound_.views[slice.tensor];
   const int device = bound_.device(slice.tensor);
   const char* from = ElementsFrom(view, slice.begin);
@@ -122,7 +123,7 @@ absl::StatusOr<absl::string_view> FrameSource::Payload(
                            : feedback_->ResidualOf(slice.tensor, slice.begin,
                                                    slice.num_elements),
       to);
-  if (bound_.tally != nullptr) bound_.tally->Add(slice.tensor, loss);
+  if (bound_.tally != nullptr) bound_.tally->Set(index, slice.tensor, loss);
   return absl::string_view(to, bytes);
 }
 
@@ -187,7 +188,7 @@ absl::StatusOr<FrameSource::Body> FrameSource::MakeBody(int frame) {
   payload.reserve(plan.slices.size());
   for (int32_t index : plan.slices) {
     const absl::StatusOr<absl::string_view> bytes =
-        Payload(router_->plan().slices[index], staging.get());
+        Payload(index, staging.get());
     if (!bytes.ok()) return bytes.status();
     payload.push_back(*bytes);
     meta.add_slices(index);

@@ -85,7 +85,7 @@ class FrameSource {
   absl::StatusOr<Body> MakeInPlace(int frame);
   // As sent: in place, or copied or rounded to `staging`'s end.
   absl::StatusOr<absl::string_view> Payload(
-      const Slice& slice, std::vector<uint16_t>* staging) const;
+      int32_t index, std::vector<uint16_t>* staging) const;
   bool NeedsStaging(const FramePlan& plan) const;
   absl::Status WriteInPlace(int frame);
   // The frames end.

@@ -2,6 +2,7 @@
 #include "worker_client/row_region.h"
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "absl/memory/memory.h"
@@ -155,6 +156,8 @@ void RowRegion::Encode(int32_t index, const float* from,
       feedback == nullptr
           ? Residual()
           : feedback->ResidualOf(slice.tensor, slice.begin, slice.num_elements);
+  // Threads share a slice.
+  std::atomic<int64_t> num_infinite{0}, num_vanished{0};
   Share(slice.num_elements, [&](int64_t begin, int64_t end) {
     const auto first = static_cast<size_t>(begin);
     const auto count = static_cast<size_t>(end - begin);
@@ -166,8 +169,12 @@ void RowRegion::Encode(int32_t index, const float* from,
              : Residual(),
         scales_.empty() ? nullptr : scales_[index] + ScaleBytes(dtype_, begin),
         addresses_[index] + begin * DTypeBytes(dtype_));
-    if (tally != nullptr) tally->Add(slice.tensor, loss);
+    num_infinite.fetch_add(loss.num_infinite, std::memory_order_relaxed);
+    num_vanished.fetch_add(loss.num_vanished, std::memory_order_relaxed);
   });
+  if (tally != nullptr) {
+    tally->Set(index, slice.tensor, {num_infinite.load(), num_vanished.load()});
+  }
 }
 
 void RowRegion::Share(int64_t count,

@@ -76,6 +76,24 @@ class NarrowingTest(JobCase):
                 r'element 1 of tensor "w" is 70000.*pull_dtype "f16"'):
             agg.Client({"w": w}, server.address, 0)
 
+    def test_a_seed_that_workers_step_themselves_comes_whole(self):
+        """Of a job whose optimizer is "none" version 0 is not narrowed."""
+        server = self.serve(workers=2, optimizer="none",
+                            config={"pull_dtype": "f16"})
+
+        def work(rank):
+            w = np.array([1e-9, 70_001.0 if rank == 0 else 0.5], np.float32)
+            with agg.Client({"w": w}, server.address, rank) as client:
+                seeded = w.tolist()
+                client.step({"w": np.array([1.0, 2.0])})
+                return seeded, w.tolist()
+
+        first, second = self.team(2, work)
+        self.assertEqual(first, second)
+        self.assertEqual(first[1], [1.0, 2.0])
+        self.assertIn(first[0][1], (np.float32(70_001), 0.5))
+        self.assertEqual(np.float32(first[0][0]), np.float32(1e-9))
+
     def test_equal_rows_are_said_once(self):
         server = self.serve(workers=3, lr=0.1)
 

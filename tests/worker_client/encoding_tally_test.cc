@@ -1,5 +1,7 @@
 #include "worker_client/encoding_tally.h"
 
+#include <string>
+
 #include "gtest/gtest.h"
 
 namespace agg {
@@ -14,13 +16,13 @@ Manifest TwoTensors() {
 TEST(EncodingTallyTest, NamesTheFirstTensorAndWhatToDo) {
   EncodingTally tally;
   EXPECT_EQ(tally.Describe(TwoTensors(), DType::kF16), "");
-  tally.Add(1, {3, 0});
-  tally.Add(0, {0, 0});
+  tally.Set(2, 1, {3, 0});
+  tally.Set(0, 0, {0, 0});
   EXPECT_EQ(tally.Describe(TwoTensors(), DType::kF16),
             "this worker's row had 3 finite values that push_dtype \"f16\" "
             "sends as infinite, so that it cannot count: tensor \"b\"; "
             "allowed: another loss_scale, or push_dtype \"f32\" or \"bf16\"");
-  tally.Add(0, {2, 0});
+  tally.Set(1, 0, {2, 0});
   EXPECT_EQ(tally.Describe(TwoTensors(), DType::kBF16),
             "this worker's row had 5 finite values that push_dtype \"bf16\" "
             "sends as infinite, so that it cannot count: tensor \"a\"; "
@@ -29,13 +31,25 @@ TEST(EncodingTallyTest, NamesTheFirstTensorAndWhatToDo) {
 
 TEST(EncodingTallyTest, FewThatVanishAreNothingToSay) {
   EncodingTally tally;
-  tally.Add(1, {0, 2});
+  tally.Set(1, 1, {0, 2});
   EXPECT_EQ(tally.Describe(TwoTensors(), DType::kI8), "");
-  tally.Add(1, {0, 1});
+  tally.Set(2, 1, {0, 1});
   EXPECT_EQ(tally.Describe(TwoTensors(), DType::kI8),
             "this worker's row had 3 values that push_dtype \"int8\" sends as "
             "zero: tensor \"b\"; allowed: another loss_scale, or push_dtype "
             "\"f32\"");
+}
+
+TEST(EncodingTallyTest, ASliceThatIsRoundedAgainCountsOnce) {
+  EncodingTally tally;
+  tally.Set(0, 0, {2, 0});
+  tally.Set(1, 0, {1, 0});
+  tally.Set(0, 0, {2, 0});
+  EXPECT_NE(tally.Describe(TwoTensors(), DType::kF16).find("had 3 finite"),
+            std::string::npos);
+  tally.Set(0, 0, {0, 0});
+  tally.Set(1, 0, {0, 0});
+  EXPECT_EQ(tally.Describe(TwoTensors(), DType::kF16), "");
 }
 
 }  // namespace

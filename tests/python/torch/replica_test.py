@@ -110,6 +110,20 @@ class StartTest(JobCase):
         for a, b in zip(copies(ranks.nets[1]), copies(net_of(1337))):
             self.assertTrue(torch.equal(a, b))
 
+    def test_parameters_beyond_the_range_of_pull_dtype(self):
+        server = self.serve(workers=2, optimizer="none",
+                            config={"pull_dtype": "f16"})
+
+        def make(seed):
+            net = net_of(seed)
+            with torch.no_grad():
+                net[0].bias[0] = 70_000.0 + seed
+            return net
+
+        ranks = Ranks(self, server, 2, make)
+        ranks.assert_same()
+        self.assertIn(float(ranks.nets[0][0].bias[0]), (71_337, 71_338))
+
     def test_types_of_less_digits(self):
         server = self.serve(workers=2, optimizer="none")
         ranks = Ranks(self, server, 2,

@@ -767,9 +767,6 @@ class Worker:
 
     def _take_seed(self) -> None:
         """All begin with the parameters of the worker that has seeded."""
-        if self.job.pull_dtype != "f32":
-            memory, keep = self._beside.memory()
-            self._session.pull(0, memory, True, keep)
         with torch.no_grad():
             own, seed = list(self._tensors.values()), self._beside.targets()
             others = differ(own, seed)
