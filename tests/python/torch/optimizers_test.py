@@ -237,6 +237,31 @@ class CombinedTest(JobCase):
         for a, b in zip(copies(net), copies(local)):
             self.assertTrue(torch.equal(a, b))
 
+    def test_an_inner_optimizer_without_hooks(self):
+        """Of torch's kind, but none of its own; and of torch 2.1."""
+        class Plain:
+            def __init__(self, params):
+                self.param_groups = [{"params": list(params), "lr": 0.5}]
+                self.defaults, self.state = {"lr": 0.5}, {}
+
+            def step(self):
+                with torch.no_grad():
+                    for group in self.param_groups:
+                        for p in group["params"]:
+                            p.sub_(p.grad, alpha=group["lr"])
+
+        server = self.serve(workers=1, optimizer="none")
+        p = torch.zeros(2, requires_grad=True)
+        with agg.Worker({"p": p}, server.address, 0, mode="combine") as worker:
+            opt = agg.Combined(Plain([p]), worker)
+            for lr in (0.5, 0.25):
+                # As a load_state_dict of its own would.
+                opt.inner.param_groups = [{"params": [p], "lr": lr}]
+                p.grad = torch.ones(2)
+                opt.step()
+                self.assertIs(opt.param_groups, opt.inner.param_groups)
+        self.assertEqual(p.tolist(), [-0.75, -0.75])
+
     def test_an_inner_step_alone_is_said_once(self):
         server = self.serve(workers=1, optimizer="none")
         net = model()

@@ -266,11 +266,17 @@ class Combined(_Facade):
         super().__init__(inner.param_groups, inner.defaults)
         self._link()
         # Both, whichever of the two loads: a scheduler changes this one's.
-        inner.register_load_state_dict_post_hook(self._after_load)
+        self._hook("register_load_state_dict_post_hook", self._after_load)
         self._applies = False  # the inner step is this one's own
         self._stepped_at = worker.version
         self._warned_alone = False
-        inner.register_step_pre_hook(self._before_inner)
+        self._hook("register_step_pre_hook", self._before_inner)
+
+    def _hook(self, register: str, hook: Callable[..., None]) -> None:
+        """torch has them from 2.2 on; what is no Optimizer of its may not."""
+        call = getattr(self.inner, register, None)
+        if call is not None:
+            call(hook)
 
     def step(self, closure: Closure = None) -> Any:
         """A round, and the inner step if it was applied.
@@ -284,6 +290,8 @@ class Combined(_Facade):
 
     def _step(self, closure: Closure) -> Any:
         loss = _run(closure)
+        if self.param_groups is not self.inner.param_groups:
+            self._link()
         check_groups(self.param_groups, self._known, self.worker.name_of, True)
         info = self._take_info()
         if info.get("loss") is None and loss is not None:
