@@ -86,6 +86,7 @@ LONG_FILES = {
     "tests/python/client_test.py": "one class is all of a client",
     "tests/python/torch/worker_test.py": "one class is all of a worker",
     "tests/python/torch/overlap_test.py": "one model and one loop for all of it",
+    "tests/python/torch/optimizers_test.py": "all that the facades do",
     "tests/python/torch/replica_test.py": "all ways in which replicas part",
     "tests/python/client_test.py": "all that a numpy worker does",
     "tests/python/torch/worker_test.py": "one model and one loop for all of it",
