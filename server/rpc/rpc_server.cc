@@ -12,9 +12,11 @@
 #include <algorithm>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "proto/grpc_lifetime.h"
@@ -24,6 +26,7 @@
 #include "server/base/limit_error.h"
 #include "server/base/local_socket.h"
 #include "server/base/log.h"
+#include "server/base/mutex.h"
 #include "server/rpc/admin_service.h"
 #include "server/rpc/call_context.h"
 #include "server/rpc/call_counter.h"
@@ -43,6 +46,11 @@
 
 namespace agg {
 namespace {
+
+// Calls that are open when a server shuts down have been told that their
+// streams end: what is left is one answer, or one frame, for a reader that
+// takes it.
+constexpr absl::Duration kLastAnswers = absl::Seconds(2);
 
 // gRPC has one set of these switches per process, and they are not
 // thread-safe.
@@ -193,9 +201,27 @@ class RpcServer::Impl {
     if (health != nullptr) health->SetServingStatus(service, serving);
   }
 
+  // Answers what is asked, within kLastAnswers. What is left then has a reader
+  // that takes nothing: gRPC could not even cancel such a call, whose bytes are
+  // stuck in a socket, so that connections end, too.
   void Shutdown(absl::Time deadline) {
     listener_ = nullptr;
-    if (server_ != nullptr) server_->Shutdown(absl::ToChronoTime(deadline));
+    if (server_ == nullptr) return;
+    const absl::Time end = std::min(deadline, absl::Now() + kLastAnswers);
+    std::thread ending([this, end] {
+      MutexLock lock(&mutex_);
+      while (!shut_ && absl::Now() < end) {
+        changed_.WaitFor(&mutex_, end - absl::Now());
+      }
+      if (!shut_) connections_->EndAll();
+    });
+    server_->Shutdown(absl::ToChronoTime(end));
+    {
+      MutexLock lock(&mutex_);
+      shut_ = true;
+      changed_.NotifyAll();
+    }
+    ending.join();
   }
 
   void EndConnections() { connections_->EndAll(); }
@@ -278,6 +304,9 @@ class RpcServer::Impl {
       credentials_;                               // by port
   std::unique_ptr<grpc::Server> server_;          // ends before the services
   std::unique_ptr<ConnectionListener> listener_;  // null once it shuts down
+  Mutex mutex_;
+  CondVar changed_;
+  bool shut_ ABSL_GUARDED_BY(mutex_) = false;  // no call is open any more
 };
 
 RpcServer::RpcServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

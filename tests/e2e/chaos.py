@@ -87,9 +87,9 @@ def checkpoint_text(options, path):
 
 class Job:
     """The processes of one run. `more`: of the configuration; `environment`: of
-    the workers, beside this process's."""
+    the workers, beside this process's; `flags`: of the servers."""
 
-    def __init__(self, options, folder, more="", environment=None):
+    def __init__(self, options, folder, more="", environment=None, flags=()):
         self.options = options
         self.environment = environment
         self.folder = folder
@@ -122,7 +122,7 @@ class Job:
             lambda ordinal: [self.bin / "server" / "agg_server",
                              f"--config={folder / f'job_{ordinal}.textproto'}",
                              f"--shard={ordinal}",
-                             f"--port={listening[ordinal]}"],
+                             f"--port={listening[ordinal]}", *flags],
             options.shards)
         self.readers = []
         self.worker_lives = 0

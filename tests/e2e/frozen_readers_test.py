@@ -45,12 +45,13 @@ class FrozenReadersTest(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
 
-    def start(self, flags, more, environment=None):
+    def start(self, flags, more, environment=None, server_flags=()):
         options = chaos.make_parser().parse_args(
             [f"--bin={ROOT}", "--wide", *flags.split()])
         folder = pathlib.Path(tempfile.mkdtemp(dir=self.folder))
         one = chaos.Job(options, folder,
-                        "phase_timeout_seconds: 20\n" + more, environment)
+                        "phase_timeout_seconds: 20\n" + more, environment,
+                        server_flags)
         self.addCleanup(one.stop)
         return one
 
@@ -191,6 +192,26 @@ class FrozenReadersTest(unittest.TestCase):
     def test_observers_of_a_job_of_one_trip_over_tls(self):
         self.observe_every_version(f"--shards=2 --replication=buddy {SMALL}",
                                    ["tcp"], tls=self.make_tls())
+
+    def test_a_drain_waits_for_no_reader(self):
+        """Else a rolling restart would take its whole limit at each shard."""
+        for way in ("unix", "tcp"):
+            one = self.start("--shards=2 --replication=buddy --workers=2 "
+                             "--rounds=1000000", SENT,
+                             server_flags=[f"--drain_seconds={10 * WAIT}"])
+            lines = one.lines()
+            next(lines)
+            shard = one.shards.running[1]
+            address = (one.addresses[1] if way == "tcp" else
+                       frozen_readers.local_socket(shard))
+            for pulls in (1, FEW, MANY):
+                self.addCleanup(FrozenReader(address, pulls).close)
+            for _ in range(5):
+                next(lines)
+            shard.terminate()
+            self.assertEqual(shard.wait(WAIT), 0, self.log(one, 1))
+            self.assertIn("drained", self.log(one, 1))
+            one.stop()
 
     def version(self, one, environment):
         found = subprocess.run(
