@@ -134,7 +134,28 @@ absl::Status CheckpointFolder::Seal(const CheckpointManifest& manifest,
   return status.ok() ? (*file)->Commit() : status;
 }
 
-absl::StatusOr<std::vector<CheckpointState>> CheckpointFolder::List() const {
+absl::Status CheckpointFolder::BeginAnew(uint64_t epoch) {
+  // As in MakeFolder.
+  absl::Status status = files_->CreateFolder(job_path_);
+  if (status.ok()) status = files_->SyncFolder(path_);
+  if (!status.ok()) return status;
+  const absl::StatusOr<std::unique_ptr<DurableFile>> file =
+      DurableFile::Create(files_, job_path_, BegunAnewName(epoch), life_);
+  if (!file.ok()) return file.status();
+  status = (*file)->Append(
+      absl::StrCat("By an operator's word (aggctl restore none) the job began "
+                   "anew in epoch ",
+                   epoch,
+                   ". Checkpoints with a lower first number are kept, and are "
+                   "not gone on from, unless they are named (aggctl restore "
+                   "MADE-VERSION). Without this file, in the folders of all "
+                   "shards, they count again.\n"));
+  return status.ok() ? (*file)->Commit() : status;
+}
+
+absl::StatusOr<std::vector<CheckpointState>> CheckpointFolder::List(
+    uint64_t* begun_anew) const {
+  if (begun_anew != nullptr) *begun_anew = 0;
   std::vector<CheckpointState> states;
   const absl::StatusOr<std::vector<std::string>> names =
       files_->List(job_path_);
@@ -146,6 +167,10 @@ absl::StatusOr<std::vector<CheckpointState>> CheckpointFolder::List() const {
   }
   if (!names.ok()) return names.status();
   for (const std::string& name : *names) {
+    const absl::optional<uint64_t> began = ParseBegunAnewName(name);
+    if (began.has_value() && begun_anew != nullptr) {
+      *begun_anew = std::max(*begun_anew, *began);
+    }
     const absl::optional<CheckpointId> id = ParseCheckpointFolderName(name);
     if (!id.has_value()) continue;
     const absl::StatusOr<std::vector<std::string>> files =

@@ -67,10 +67,17 @@ class CheckpointFolder {
   // checkpoint's folder if nothing else is in it.
   absl::Status Discard(const CheckpointId& id, const std::string& part_file);
 
+  // Says in the folder that the job begins anew in `epoch` by an operator's
+  // word: checkpoints that were made before stay, and count for nothing. It is
+  // on the disk when this returns OK; a repeat changes nothing.
+  absl::Status BeginAnew(uint64_t epoch);
+
   // What this process can see, oldest first. Names only: nothing is read. A
   // folder that cannot be listed is an error, lest an older checkpoint be
-  // taken; so is a `path` that is gone.
-  absl::StatusOr<std::vector<CheckpointState>> List() const;
+  // taken; so is a `path` that is gone. `begun_anew` (may be null): the highest
+  // epoch of BeginAnew; 0: none.
+  absl::StatusOr<std::vector<CheckpointState>> List(
+      uint64_t* begun_anew = nullptr) const;
 
   // PATH/JOB/NAME.
   std::string PathOf(const CheckpointId& id) const;

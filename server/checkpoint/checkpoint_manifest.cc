@@ -6,11 +6,14 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "server/base/field_error.h"
 #include "server/checkpoint/part_layout.h"
 
 namespace agg {
 namespace {
+
+constexpr absl::string_view kBegunAnew = "begun-anew-";
 
 // Decimal digits as StrCat writes them: one name for one number.
 bool ParseDecimal(absl::string_view text, uint64_t* number) {
@@ -65,6 +68,18 @@ absl::optional<CheckpointId> ParseCheckpointFolderName(absl::string_view name) {
     return absl::nullopt;
   }
   return id;
+}
+
+std::string BegunAnewName(uint64_t epoch) {
+  return absl::StrCat(kBegunAnew, epoch);
+}
+
+absl::optional<uint64_t> ParseBegunAnewName(absl::string_view name) {
+  uint64_t epoch = 0;
+  if (!absl::ConsumePrefix(&name, kBegunAnew) || !ParseDecimal(name, &epoch)) {
+    return absl::nullopt;
+  }
+  return epoch;
 }
 
 std::string PartFileName(int ordinal, int num_shards) {

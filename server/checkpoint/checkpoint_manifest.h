@@ -69,6 +69,11 @@ struct CheckpointManifest {
 std::string CheckpointFolderName(const CheckpointId& id);
 absl::optional<CheckpointId> ParseCheckpointFolderName(absl::string_view name);
 
+// "begun-anew-1763800000000000", beside the checkpoints: the job began anew in
+// that epoch by an operator's word. And back, as above.
+std::string BegunAnewName(uint64_t epoch);
+absl::optional<uint64_t> ParseBegunAnewName(absl::string_view name);
+
 // "part-00002-of-00004.npz" of shard 2 of 4, and back.
 struct PartName {
   int ordinal = 0;

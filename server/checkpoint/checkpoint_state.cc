@@ -104,6 +104,28 @@ CheckpointChoice NamedCheckpoint(const std::vector<CheckpointListing>& listings,
   return choice;
 }
 
+uint64_t BegunAnew(const std::vector<CheckpointListing>& listings) {
+  uint64_t epoch = 0;
+  for (const CheckpointListing& listing : listings) {
+    epoch = std::max(epoch, listing.begun_anew);
+  }
+  return epoch;
+}
+
+bool NothingSinceBegunAnew(const std::vector<CheckpointListing>& listings) {
+  const uint64_t epoch = BegunAnew(listings);
+  return epoch != 0 &&
+         std::any_of(
+             listings.begin(), listings.end(),
+             [epoch](const CheckpointListing& listing) {
+               return listing.begun_anew == epoch && listing.error.empty() &&
+                      std::all_of(listing.states.begin(), listing.states.end(),
+                                  [epoch](const CheckpointState& it) {
+                                    return it.id.made < epoch;
+                                  });
+             });
+}
+
 std::vector<CheckpointId> SealedCheckpoints(
     const std::vector<CheckpointListing>& listings) {
   std::set<CheckpointId> sealed;

@@ -3,6 +3,7 @@
 #ifndef AGG_SERVER_CHECKPOINT_CHECKPOINT_STATE_H_
 #define AGG_SERVER_CHECKPOINT_CHECKPOINT_STATE_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,9 @@ struct CheckpointListing {
   std::string folder;  // PATH/JOB on its host; "": it has none, or is not known
   std::string error;   // why it could not be listed; "": it was
   std::vector<CheckpointState> states;
+  // The last epoch in which the job began anew by an operator's word, as a file
+  // in the folder says: what was made before counts for nothing. 0: none.
+  uint64_t begun_anew = 0;
 };
 
 // The one that a job may go on from, before anything of it is read.
@@ -58,6 +62,13 @@ CheckpointChoice ChooseCheckpoint(
 // The same for one that is named.
 CheckpointChoice NamedCheckpoint(const std::vector<CheckpointListing>& listings,
                                  const CheckpointId& id);
+
+// The newest that any folder has: the word was answered when one had it.
+uint64_t BegunAnew(const std::vector<CheckpointListing>& listings);
+// Whether a folder that has that word shows that no checkpoint was sealed
+// since, in whatever folder: nothing is sealed before each shard has written
+// its part, and this one has none.
+bool NothingSinceBegunAnew(const std::vector<CheckpointListing>& listings);
 
 // All that are sealed, newest first.
 std::vector<CheckpointId> SealedCheckpoints(

@@ -277,6 +277,8 @@ class Coordinator {
   RecoveryDecision Decide(uint64_t epoch,
                           const std::vector<ShardInventory>& inventories);
   void NoteBeginning(uint64_t epoch, const RecoveryDecision& decision);
+  // Has the folders say that the job begins anew by an operator's word.
+  absl::Status KeepBeginning(uint64_t epoch);
   absl::Status AwaitPerson(const std::string& what);
   std::string Remedies() const;
   void Note(const std::string& what);
@@ -296,6 +298,8 @@ class Coordinator {
                             JobStart* start);
   absl::Status RunRecover(uint64_t epoch, const RecoveryDecision& decision,
                           const std::string& checkpoint);
+  // All shards' parts are whole. Errors name shard and file.
+  absl::Status Verify(uint64_t epoch, const std::string& checkpoint);
   absl::Status Fetch(uint64_t epoch, const VersionId& target);
   absl::Status FillStart(uint64_t epoch,
                          const std::vector<ShardInventory>& inventories,

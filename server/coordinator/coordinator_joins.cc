@@ -163,7 +163,7 @@ absl::StatusOr<Coordinator::Reservation> Coordinator::Reserve(
     if (reservation.first) {
       answer = peer->SetManifest(reservation.epoch, *call.manifest);
     }
-    if (answer.ok()) answer = peer->ReserveRow(reservation.epoch, call.rank);
+    if (answer.ok()) answer = peer->ReserveRow(reservation.epoch, call.rank, 0);
     joins_.NoteAnswer(ordinal);
     return answer;
   });

@@ -19,6 +19,17 @@
 #include "server/coordinator/recovery_plan.h"
 
 namespace agg {
+namespace {
+
+bool AnyCopy(const std::vector<ShardInventory>& inventories) {
+  return std::any_of(inventories.begin(), inventories.end(),
+                     [](const ShardInventory& inventory) {
+                       return !inventory.copies.empty();
+                     });
+}
+
+}  // namespace
+
 // --- What is left of the job -------------------------------------------------
 
 absl::Status Coordinator::Recover(
@@ -29,6 +40,12 @@ absl::Status Coordinator::Recover(
   if (decision.kind == RecoveryDecision::Kind::kWait) {
     PutOrderBack();
     return AwaitPerson(decision.text);
+  }
+  const bool anew = decision.kind == RecoveryDecision::Kind::kNothing ||
+                    decision.kind == RecoveryDecision::Kind::kUnseeded;
+  if (by_order_ && anew) {
+    const absl::Status kept = KeepBeginning(epoch);
+    if (!kept.ok()) return kept;
   }
   NoteBeginning(epoch, decision);
   if (decision.kind == RecoveryDecision::Kind::kNothing) {
@@ -52,6 +69,11 @@ absl::Status Coordinator::Recover(
     text = *std::move(read);
     const absl::Status facts = TakeFacts(epoch, checkpoint, &decision);
     if (!facts.ok()) return Refused(*decision.checkpoint, facts);
+    if (decision.kind == RecoveryDecision::Kind::kRewind &&
+        AnyCopy(inventories)) {
+      const absl::Status whole = Verify(epoch, text);
+      if (!whole.ok()) return Refused(*decision.checkpoint, whole);
+    }
   }
   absl::Status status = GiveManifest(epoch, inventories, checkpoint, &**start);
   if (status.ok()) status = RunRecover(epoch, decision, text);
@@ -251,7 +273,7 @@ absl::Status Coordinator::GiveSessions(uint64_t epoch, const JobStart& start) {
       if (status.ok() && !change.remove) {
         const PhaseWatch::Call call(&phase_watch_, ordinal, "reserve_row",
                                     epoch);
-        status = peer->ReserveRow(epoch, change.rank);
+        status = peer->ReserveRow(epoch, change.rank, change.session);
       }
       if (status.ok()) status = peer->SetSession(epoch, change);
     }

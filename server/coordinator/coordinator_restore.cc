@@ -44,6 +44,18 @@ std::string FoldersText(const std::vector<CheckpointListing>& listings) {
   return absl::StrJoin(folders, ", ");
 }
 
+// A shard was lost, or another epoch has begun.
+bool SaysNothingOfFiles(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsAborted(status) ||
+         absl::IsCancelled(status);
+}
+
+bool HasUnsealed(const std::vector<CheckpointListing>& listings) {
+  return std::any_of(
+      listings.begin(), listings.end(),
+      [](const CheckpointListing& listing) { return !listing.states.empty(); });
+}
+
 }  // namespace
 
 // --- What there is -----------------------------------------------------------
@@ -67,17 +79,17 @@ CheckpointChoice Coordinator::ChooseOf(
   }
   absl::optional<VersionId> known;
   if (newest.has_value()) known = *newest;
-  if (begun_anew_.has_value()) {
-    for (CheckpointListing& listing : listings) {
-      auto& states = listing.states;
-      states.erase(std::remove_if(states.begin(), states.end(),
-                                  [&](const CheckpointState& state) {
-                                    return state.id.made < *begun_anew_;
-                                  }),
-                   states.end());
-    }
-    if (known.has_value() && known->made < *begun_anew_) known.reset();
+  // In this life of the coordinator, or, as a folder says, in a former one.
+  const uint64_t begun = std::max(begun_anew_.value_or(0), BegunAnew(listings));
+  for (CheckpointListing& listing : listings) {
+    auto& states = listing.states;
+    states.erase(std::remove_if(states.begin(), states.end(),
+                                [&](const CheckpointState& state) {
+                                  return state.id.made < begun;
+                                }),
+                 states.end());
   }
+  if (known.has_value() && known->made < begun) known.reset();
   return ChooseCheckpoint(listings, known);
 }
 
@@ -116,8 +128,11 @@ CheckpointChoice Coordinator::Choose(const std::optional<RestoreCall>& order) {
   if (!options_.checkpoint.restore && !begun_anew_.has_value()) return {};
   if (begun_anew_.has_value() && !HasSaved()) return {};
   choice = ChooseOf(own);
+  // The word may have been about the folder that cannot be listed.
+  if (NothingSinceBegunAnew(own)) choice.unreadable.clear();
+  // Another job's was what the one before had begun with.
   if (!choice.id.has_value() && choice.unreadable.empty() &&
-      !options_.checkpoint.restore_job.empty()) {
+      BegunAnew(own) == 0 && !options_.checkpoint.restore_job.empty()) {
     choice = ChooseCheckpoint(other, absl::nullopt);
     choice.borrowed = true;
     borrows_ = true;
@@ -182,6 +197,48 @@ RecoveryDecision Coordinator::Decide(
   return decision;
 }
 
+// Before it is done: else a kill -9 of all right after the answer would have
+// the former job back. One folder that has it is enough, since the word may be
+// about another one that is broken.
+absl::Status Coordinator::KeepBeginning(uint64_t epoch) {
+  std::vector<char> kept(static_cast<size_t>(peers_.size()), 0);
+  const absl::Status status = peers_.ForEach([&](int ordinal, ShardPeer* peer) {
+    Phase phase;
+    phase.kind = PhaseKind::kSeal;
+    phase.epoch = epoch;
+    phase.begins_anew = true;
+    phase.line = epoch;
+    const PhaseWatch::Call call(&phase_watch_, ordinal, phase);
+    const absl::Status written = peer->RunPhase(phase).status();
+    kept[static_cast<size_t>(ordinal)] = written.ok();
+    return written;
+  });
+  if (status.ok() || SaysNothingOfFiles(status)) return status;
+  if (std::count(kept.begin(), kept.end(), 1) > 0) {
+    LogWarning("that the job begins anew is not kept in all folders: ",
+               status.message());
+    return absl::OkStatus();
+  }
+  const absl::Status refused = absl::FailedPreconditionError(absl::StrCat(
+      "no folder can keep that the job begins anew, so that it does not: ",
+      status.message(),
+      "; checkpoint.restore: \"none\" says it at each start"));
+  EndOrder(refused);
+  return refused;
+}
+
+// Before any shard gives up what it has in memory for it.
+absl::Status Coordinator::Verify(uint64_t epoch,
+                                 const std::string& checkpoint) {
+  return RunPhases([&](int) {
+    Phase phase;
+    phase.kind = PhaseKind::kVerify;
+    phase.epoch = epoch;
+    phase.checkpoint = checkpoint;
+    return phase;
+  });
+}
+
 // Before anything is done: what becomes of the checkpoints.
 void Coordinator::NoteBeginning(uint64_t epoch,
                                 const RecoveryDecision& decision) {
@@ -198,14 +255,20 @@ void Coordinator::NoteBeginning(uint64_t epoch,
   MutexLock lock(&mutex_);
   const std::vector<CheckpointId> sealed = SealedCheckpoints(seen_);
   if (sealed.empty()) {
-    text = absl::StrCat("no shard sees a sealed checkpoint in ",
-                        FoldersText(seen_), ": the job begins anew, by a Seed");
+    // Nobody can tell folders that are new from folders that were emptied.
+    text = absl::StrCat(
+        "no shard sees a sealed checkpoint in ", FoldersText(seen_),
+        HasUnsealed(seen_) ? ", where parts lie that were never sealed" : "",
+        ": the job begins anew, by a Seed");
     LogInfo(text);
   } else {
     text = absl::StrCat(
         by_order_ ? "an operator has said that the job begins anew, by a Seed"
-                  : "checkpoint.restore is \"none\": the job begins anew, by a "
-                    "Seed",
+        : options_.checkpoint.restore
+            ? absl::StrCat("an operator has said before that the job begins "
+                           "anew, by a Seed, as ",
+                           BegunAnewName(BegunAnew(seen_)), " says")
+            : "checkpoint.restore is \"none\": the job begins anew, by a Seed",
         "; ", sealed.size(), " checkpoints stay in ", FoldersText(seen_),
         ", the newest of ", CheckpointText(sealed.front()));
     LogWarning(text);
@@ -256,13 +319,12 @@ absl::Status Coordinator::Refused(const VersionId& id,
   const absl::Status named = absl::Status(
       status.code(), absl::StrCat("checkpoint ", CheckpointText(id),
                                   " cannot be loaded: ", status.message()));
-  // A shard was lost, or another epoch has begun: nothing is said of the files.
-  if (absl::IsUnavailable(status) || absl::IsAborted(status) ||
-      absl::IsCancelled(status)) {
-    return named;
-  }
+  if (SaysNothingOfFiles(status)) return named;
   if (by_order_) {
-    EndOrder(absl::FailedPreconditionError(named.message()));
+    // What the job does now it decides by itself, as if nobody had said a word.
+    const absl::Status refused = absl::FailedPreconditionError(named.message());
+    EndOrder(refused);
+    return refused;
   }
   refused_[id] = {std::string(status.message()), clock_->Now() + kTryAgain};
   return AwaitPerson(std::string(named.message()));

@@ -106,7 +106,8 @@ enum class PhaseKind : uint8_t {
   kCapture,
   kCheckpointProgress,
   kSeal,
-  kReadManifest  // of a checkpoint that the shard has reported
+  kReadManifest,  // of a checkpoint that the shard has reported
+  kVerify         // what the shard would load of it: nothing is changed
 };
 
 // As PhaseRequest of proto/agg.proto calls it.
@@ -140,6 +141,8 @@ inline const char* PhaseName(PhaseKind kind) {
       return "seal";
     case PhaseKind::kReadManifest:
       return "read_manifest";
+    case PhaseKind::kVerify:
+      return "verify";
   }
   return "";
 }
@@ -168,12 +171,16 @@ struct Phase {
   // a copy of part 0; null: none.
   StepPlan replica_step;
   std::shared_ptr<const std::string> record;
-  RecoverPlan recover;     // kRecover
-  VersionId id;            // kFetch, kOpen, kCapture, kReadManifest
-  std::string checkpoint;  // its manifest.json: kSeal, and kRecover with kLoad
-  int keep = 1;            // kSeal: distinct versions that stay
-  uint64_t line = 0;       // kSeal: older ones are another line's, and stay
-  // kSeal without a checkpoint: `id` was never sealed, and its part goes.
+  RecoverPlan recover;  // kRecover
+  VersionId id;         // kFetch, kOpen, kCapture, kReadManifest
+  // Its manifest.json: kSeal, kVerify, and kRecover with kLoad.
+  std::string checkpoint;
+  int keep = 1;       // kSeal: distinct versions that stay
+  uint64_t line = 0;  // kSeal: older ones are another line's, and stay
+  // kSeal without a checkpoint: `id` was never sealed, and its part goes. Or
+  // what was made before `line` counts for nothing, which the folder says from
+  // then on.
+  bool begins_anew = false;
 };
 
 // What narrowing a version to pull_dtype has lost of this shard's part.

@@ -123,9 +123,12 @@ class ShardPeer {
   virtual absl::Status ForgetManifest(uint64_t epoch) = 0;
   // Memory for the row of `rank`, unless there is some: what SetSession would
   // allocate otherwise. May take long. It stays the rank's, whoever joins as
-  // that rank. RESOURCE_EXHAUSTED when there is no such memory. A peer without
-  // memory of its own has nothing to do.
-  virtual absl::Status ReserveRow(uint64_t /*epoch*/, int32_t /*rank*/) {
+  // that rank. `session`: in a recovery, whose row it is to be, since one that
+  // has a row of its own here needs none; 0: it has no number yet.
+  // RESOURCE_EXHAUSTED when there is no such memory. A peer without memory of
+  // its own has nothing to do.
+  virtual absl::Status ReserveRow(uint64_t /*epoch*/, int32_t /*rank*/,
+                                  uint64_t /*session*/) {
     return absl::OkStatus();
   }
   virtual absl::Status SetSession(uint64_t epoch,

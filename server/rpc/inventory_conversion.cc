@@ -192,6 +192,7 @@ void AddInventory(const ShardInventory& inventory, v1::AttachReply* reply) {
   ReportCheckpoints(inventory.checkpoints.states, reply->mutable_checkpoints());
   reply->set_checkpoint_folder(inventory.checkpoints.folder);
   reply->set_checkpoint_error(inventory.checkpoints.error);
+  reply->set_begun_anew(inventory.checkpoints.begun_anew);
   ReportCheckpoints(inventory.other_checkpoints.states,
                     reply->mutable_other_checkpoints());
   reply->set_other_checkpoint_folder(inventory.other_checkpoints.folder);
@@ -217,6 +218,7 @@ absl::StatusOr<ShardInventory> FromProto(const v1::AttachReply& reply,
   status.Update(AddCheckpoints(reply.checkpoints(), reply.checkpoint_folder(),
                                reply.checkpoint_error(),
                                &inventory.checkpoints));
+  inventory.checkpoints.begun_anew = reply.begun_anew();
   status.Update(AddCheckpoints(
       reply.other_checkpoints(), reply.other_checkpoint_folder(),
       reply.other_checkpoint_error(), &inventory.other_checkpoints));

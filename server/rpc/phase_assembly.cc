@@ -147,6 +147,7 @@ absl::Status BeginSeal(const v1::PhaseRequest::Seal& seal, Phase* phase) {
   phase->keep = seal.keep();
   phase->line = seal.line();
   phase->id = FromProto(seal.discard());
+  phase->begins_anew = seal.begins_anew();
   return CheckField(seal.keep() >= 1, "seal.keep", seal.keep(), "at least 1");
 }
 
@@ -179,10 +180,15 @@ absl::Status PhaseAssembly::Begin(const v1::PhaseRequest& request) {
   if (BeginRound(request, &phase_)) return absl::OkStatus();
   if (request.has_recover()) return BeginRecover(request.recover(), &phase_);
   if (request.has_seal()) return BeginSeal(request.seal(), &phase_);
+  if (request.has_verify()) {
+    phase_.kind = PhaseKind::kVerify;
+    phase_.checkpoint = request.verify().checkpoint();
+    return absl::OkStatus();
+  }
   return FieldError("phase", "none",
                     "close, compensated_gram, norms, update, publish, abandon, "
                     "load_seed, recover, fetch, open, capture, "
-                    "checkpoint_progress, seal, read_manifest");
+                    "checkpoint_progress, seal, read_manifest, verify");
 }
 
 absl::Status PhaseAssembly::Append(const v1::PhaseRequest& request) {
@@ -199,6 +205,7 @@ absl::Status PhaseAssembly::Append(const v1::PhaseRequest& request) {
   AppendLists(request.replica_step(), &phase_.replica_step);
   phase_.checkpoint.append(request.recover().checkpoint());
   phase_.checkpoint.append(request.seal().checkpoint());
+  phase_.checkpoint.append(request.verify().checkpoint());
   return absl::OkStatus();
 }
 

@@ -66,6 +66,17 @@ void SetUpdate(const Phase& phase, v1::PhaseRequest* request) {
   if (phase.publishes) request->set_publish_version(phase.publish.version);
 }
 
+v1::PhaseRequest::Seal SealOf(const Phase& phase) {
+  v1::PhaseRequest::Seal seal;
+  seal.set_keep(phase.keep);
+  seal.set_line(phase.line);
+  seal.set_begins_anew(phase.begins_anew);
+  if (phase.checkpoint.empty() && !phase.begins_anew) {
+    *seal.mutable_discard() = ToProto(phase.id);
+  }
+  return seal;
+}
+
 // The phases of a round, and of the seed.
 void SetRound(const Phase& phase, v1::PhaseRequest* request) {
   switch (phase.kind) {
@@ -127,12 +138,11 @@ v1::PhaseRequest ToProto(const Phase& phase) {
     case PhaseKind::kReadManifest:
       *request.mutable_read_manifest() = ToProto(phase.id);
       break;
+    case PhaseKind::kVerify:
+      request.mutable_verify();
+      break;
     case PhaseKind::kSeal:
-      request.mutable_seal()->set_keep(phase.keep);
-      request.mutable_seal()->set_line(phase.line);
-      if (phase.checkpoint.empty()) {
-        *request.mutable_seal()->mutable_discard() = ToProto(phase.id);
-      }
+      *request.mutable_seal() = SealOf(phase);
       break;
     default:
       SetRound(phase, &request);
@@ -152,6 +162,9 @@ v1::StepPlan* MutableStep(PhaseKind kind, v1::PhaseRequest* request) {
 std::string* MutableCheckpoint(PhaseKind kind, v1::PhaseRequest* request) {
   if (kind == PhaseKind::kRecover) {
     return request->mutable_recover()->mutable_checkpoint();
+  }
+  if (kind == PhaseKind::kVerify) {
+    return request->mutable_verify()->mutable_checkpoint();
   }
   return kind == PhaseKind::kSeal
              ? request->mutable_seal()->mutable_checkpoint()

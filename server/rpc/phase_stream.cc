@@ -12,7 +12,7 @@ namespace {
 // A checkpoint is written while rounds go on: neither may wait for the other.
 bool IsForFiles(PhaseKind kind) {
   return kind == PhaseKind::kCheckpointProgress || kind == PhaseKind::kSeal ||
-         kind == PhaseKind::kReadManifest;
+         kind == PhaseKind::kReadManifest || kind == PhaseKind::kVerify;
 }
 
 }  // namespace

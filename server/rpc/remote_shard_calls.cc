@@ -207,10 +207,12 @@ absl::Status RemoteShardPeer::ForgetManifest(uint64_t epoch) {
   return Send(request, options_.call_timeout);
 }
 
-absl::Status RemoteShardPeer::ReserveRow(uint64_t epoch, int32_t rank) {
+absl::Status RemoteShardPeer::ReserveRow(uint64_t epoch, int32_t rank,
+                                         uint64_t session) {
   v1::ReserveRowRequest request;
   request.set_epoch(epoch);
   request.set_rank(rank);
+  request.set_session(session);
   return Call(absl::InfiniteDuration(), [&](grpc::ClientContext* context) {
     v1::ReserveRowReply reply;
     const grpc::Status status = stub_->ReserveRow(context, request, &reply);

@@ -51,7 +51,8 @@ class RemoteShardPeer : public ShardPeer {
   absl::StatusOr<Manifest> GetManifest(uint64_t epoch) override;
   absl::Status SetFacts(uint64_t epoch, const JobFacts& facts) override;
   absl::Status ForgetManifest(uint64_t epoch) override;
-  absl::Status ReserveRow(uint64_t epoch, int32_t rank) override;
+  absl::Status ReserveRow(uint64_t epoch, int32_t rank,
+                          uint64_t session) override;
   absl::Status SetSession(uint64_t epoch, const SessionChange& change) override;
   absl::StatusOr<PhaseResult> RunPhase(const Phase& phase) override;
   void GiveUp(uint64_t epoch, const absl::Status& reason) override;

@@ -64,11 +64,12 @@ grpc::ServerUnaryReactor* ShardControlService::ReserveRow(
   if (!admitted.ok()) return AnswerNow<v1::ReserveRowReply>(reply, admitted);
   auto poll = LongPoll<v1::ReserveRowReply>::Make(reply);
   auto* reactor = poll.get();
-  memory_.Run([this, poll, epoch = request->epoch(), rank = request->rank()] {
+  memory_.Run([this, poll, epoch = request->epoch(), rank = request->rank(),
+               session = request->session()] {
     // A caller that repeats itself must not make a queue of allocations.
     if (poll->answered()) return;
-    poll->Answer(
-        EmptyReply<v1::ReserveRowReply>(engine_->ReserveRow(epoch, rank)));
+    poll->Answer(EmptyReply<v1::ReserveRowReply>(
+        engine_->ReserveRow(epoch, rank, session)));
   });
   return reactor;
 }

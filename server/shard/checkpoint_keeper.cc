@@ -2,6 +2,7 @@
 // under it.
 #include "server/shard/checkpoint_keeper.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -29,7 +30,8 @@ CheckpointListing ListingOf(const absl::optional<CheckpointFolder>& folder) {
   CheckpointListing listing;
   if (!folder.has_value()) return listing;
   listing.folder = folder->job_path();
-  absl::StatusOr<std::vector<CheckpointState>> states = folder->List();
+  absl::StatusOr<std::vector<CheckpointState>> states =
+      folder->List(&listing.begun_anew);
   if (states.ok()) {
     listing.states = *std::move(states);
   } else {
@@ -47,49 +49,64 @@ void CheckpointKeeper::SetFolder(CheckpointFolder folder, FileSystem* files,
   files_ = files;
 }
 
-CheckpointListing CheckpointKeeper::Look(
+std::shared_ptr<CheckpointKeeper::Listing> CheckpointKeeper::Begin(
     const absl::optional<CheckpointFolder>& folder, Looking* looking) {
-  if (!folder.has_value()) return {};
-  MutexLock lock(&mutex_);
-  const bool found =
-      looking->found.has_value() && Steady::now() - looking->found_at < kFresh;
-  if (!looking->on && !found) {
-    looking->found.reset();
-    if (looking->thread.joinable()) looking->thread.join();
-    looking->on = true;
-    looking->thread = std::thread([this, folder, looking] {
-      CheckpointListing listing = ListingOf(folder);
-      MutexLock lock(&mutex_);
-      looking->found = std::move(listing);
-      looking->found_at = Steady::now();
-      looking->on = false;
-      looked_.NotifyAll();
-    });
+  if (!folder.has_value()) return nullptr;
+  std::shared_ptr<Listing>& last = looking->listing;
+  if (last != nullptr &&
+      (!last->done ||
+       (!last->told && Steady::now() - last->found_at < kFresh))) {
+    return last;
   }
-  const Steady::time_point deadline =
-      Steady::now() + absl::ToChronoNanoseconds(kPatience);
-  while (looking->on && Steady::now() < deadline) {
-    looked_.WaitFor(&mutex_, absl::FromChrono(deadline - Steady::now()));
+  if (looking->thread.joinable()) looking->thread.join();
+  last = std::make_shared<Listing>();
+  looking->thread = std::thread([this, folder, listing = last] {
+    CheckpointListing found = ListingOf(folder);
+    MutexLock lock(&mutex_);
+    listing->found = std::move(found);
+    listing->found_at = Steady::now();
+    listing->done = true;
+    looked_.NotifyAll();
+  });
+  return last;
+}
+
+CheckpointListing CheckpointKeeper::Await(const CheckpointFolder& folder,
+                                          Listing* listing,
+                                          Steady::time_point until) {
+  while (!listing->done && Steady::now() < until) {
+    looked_.WaitFor(&mutex_, absl::FromChrono(until - Steady::now()));
   }
-  CheckpointListing listing;
-  if (looking->found.has_value()) {
-    listing = *std::move(looking->found);
-    looking->found.reset();
-    return listing;
+  if (listing->done) {
+    listing->told = true;
+    return listing->found;
   }
-  listing.folder = folder->job_path();
-  listing.error = absl::StrCat(
-      "cannot list ", listing.folder, ": no answer within ",
-      absl::FormatDuration(kPatience), " (a file system that hangs?)");
-  return listing;
+  CheckpointListing late;
+  late.folder = folder.job_path();
+  late.error = absl::StrCat("cannot list ", late.folder, ": no answer within ",
+                            absl::FormatDuration(kPatience),
+                            " (a file system that hangs?)");
+  return late;
 }
 
 CheckpointListing CheckpointKeeper::List() {
-  return Look(folder_, &own_looking_);
+  MutexLock lock(&mutex_);
+  const std::shared_ptr<Listing> own = Begin(folder_, &own_looking_);
+  if (own == nullptr) return {};
+  return Await(*folder_, own.get(),
+               Steady::now() + absl::ToChronoNanoseconds(kPatience));
 }
 
-CheckpointListing CheckpointKeeper::ListOther() {
-  return Look(other_, &other_looking_);
+std::pair<CheckpointListing, CheckpointListing> CheckpointKeeper::ListAll() {
+  MutexLock lock(&mutex_);
+  const std::shared_ptr<Listing> own = Begin(folder_, &own_looking_);
+  const std::shared_ptr<Listing> other = Begin(other_, &other_looking_);
+  const Steady::time_point until =
+      Steady::now() + absl::ToChronoNanoseconds(kPatience);
+  std::pair<CheckpointListing, CheckpointListing> all;
+  if (own != nullptr) all.first = Await(*folder_, own.get(), until);
+  if (other != nullptr) all.second = Await(*other_, other.get(), until);
+  return all;
 }
 
 absl::Status CheckpointKeeper::Begin(const ShardArrays& arrays) {
@@ -103,15 +120,16 @@ absl::Status CheckpointKeeper::Begin(const ShardArrays& arrays) {
 }
 
 CheckpointKeeper::~CheckpointKeeper() {
-  std::vector<std::thread> endings;
+  std::vector<std::thread> threads;
   {
     MutexLock lock(&mutex_);
-    endings.swap(endings_);
-    endings.push_back(std::move(own_looking_.thread));
-    endings.push_back(std::move(other_looking_.thread));
+    for (Ending& ending : endings_) threads.push_back(std::move(ending.thread));
+    endings_.clear();
+    threads.push_back(std::move(own_looking_.thread));
+    threads.push_back(std::move(other_looking_.thread));
   }
-  for (std::thread& ending : endings) {
-    if (ending.joinable()) ending.join();
+  for (std::thread& thread : threads) {
+    if (thread.joinable()) thread.join();
   }
 }
 
@@ -127,8 +145,22 @@ std::shared_ptr<CheckpointWriter> CheckpointKeeper::End() {
     return writer;
   }
   MutexLock lock(&mutex_);
-  endings_.emplace_back(
-      [writer = std::move(writer)]() mutable { writer = nullptr; });
+  // A thread that is over holds its stack until somebody joins it.
+  const auto over =
+      std::partition(endings_.begin(), endings_.end(),
+                     [](const Ending& ending) { return !ending.done->load(); });
+  for (auto ending = over; ending != endings_.end(); ++ending) {
+    ending->thread.join();
+  }
+  endings_.erase(over, endings_.end());
+  Ending ending;
+  ending.done = std::make_shared<std::atomic<bool>>(false);
+  ending.thread =
+      std::thread([writer = std::move(writer), done = ending.done]() mutable {
+        writer = nullptr;
+        *done = true;
+      });
+  endings_.push_back(std::move(ending));
   return nullptr;
 }
 
@@ -174,6 +206,31 @@ absl::Status CheckpointKeeper::Seal(const std::string& manifest_json, int keep,
     LogWarning("old checkpoints cannot be removed: ", status.ToString());
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckpointKeeper::BeginAnew(uint64_t epoch) {
+  if (!configured()) return NotConfigured();
+  CheckpointFolder folder = *folder_;
+  return folder.BeginAnew(epoch);
+}
+
+absl::Status CheckpointKeeper::Verify(const std::string& manifest_json,
+                                      int ordinal, int num_shards,
+                                      Progress* progress) const {
+  const absl::StatusOr<CheckpointManifest> manifest =
+      ParseCheckpointManifest(manifest_json);
+  if (!manifest.ok()) return manifest.status();
+  absl::StatusOr<CheckpointReader> reader = Open(*manifest);
+  if (!reader.ok()) return reader.status();
+  reader->SetProgress(progress);
+  // Where their number has changed each shard reads from all parts, and these
+  // are copies in its own folder.
+  const bool same_number = manifest->num_shards == num_shards;
+  absl::Status status;
+  for (int part = 0; part < manifest->num_shards && status.ok(); ++part) {
+    if (!same_number || part == ordinal) status = reader->VerifyPart(part);
+  }
+  return status;
 }
 
 absl::StatusOr<std::string> CheckpointKeeper::ReadManifest(

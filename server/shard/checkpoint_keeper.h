@@ -5,11 +5,13 @@
 #ifndef AGG_SERVER_SHARD_CHECKPOINT_KEEPER_H_
 #define AGG_SERVER_SHARD_CHECKPOINT_KEEPER_H_
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -19,6 +21,7 @@
 #include "absl/types/optional.h"
 #include "server/base/file_system.h"
 #include "server/base/mutex.h"
+#include "server/base/progress.h"
 #include "server/checkpoint/checkpoint_folder.h"
 #include "server/checkpoint/checkpoint_manifest.h"
 #include "server/checkpoint/checkpoint_reader.h"
@@ -38,11 +41,12 @@ class CheckpointKeeper {
                  absl::optional<CheckpointFolder> other);
   bool configured() const { return folder_.has_value(); }
   // What this process can read, oldest first; none without a folder. A folder
-  // that takes longer than `patience` has an error now, and its listing, which
+  // that takes longer than kPatience has an error now, and its listing, which
   // goes on, is the answer to a later call: the coordinator asks again and
-  // again, and waits for no disk.
+  // again, and waits for no disk. Of two calls at once both get the answer.
   CheckpointListing List();
-  CheckpointListing ListOther();
+  // The job's and the other's, at the same time.
+  std::pair<CheckpointListing, CheckpointListing> ListAll();
   static constexpr absl::Duration kPatience = absl::Seconds(2);
 
   // A manifest is there: takes the memory of one copy. RESOURCE_EXHAUSTED:
@@ -60,27 +64,42 @@ class CheckpointKeeper {
   // Makes the checkpoint with this manifest.json real, and lets the oldest go
   // as CheckpointFolder::Retire says. That these cannot be removed is logged.
   absl::Status Seal(const std::string& manifest_json, int keep, uint64_t line);
+  // As CheckpointFolder has it.
+  absl::Status BeginAnew(uint64_t epoch);
   // Removes this shard's part of a checkpoint that was never sealed.
   absl::Status Discard(const CheckpointId& id);
 
   // The text of a checkpoint's manifest.json, which may be the other job's.
   // Errors name the file; DATA_LOSS: it is damaged.
   absl::StatusOr<std::string> ReadManifest(const CheckpointId& id) const;
+  // The same of the parts that this shard, `ordinal` of `num_shards`, would
+  // load: whole, as the manifest says. `progress`: as CheckpointReader has it.
+  absl::Status Verify(const std::string& manifest_json, int ordinal,
+                      int num_shards, Progress* progress) const;
   // The parts that this process can read of a checkpoint.
   absl::StatusOr<CheckpointReader> Open(
       const CheckpointManifest& manifest) const;
 
  private:
   std::shared_ptr<CheckpointWriter> writer() const;
-  // One folder's listing, on a thread while it takes its time.
-  struct Looking {
-    std::thread thread;
-    bool on = false;
-    absl::optional<CheckpointListing> found;  // and nobody has had it
+  // One folder's listing, on a thread while it takes its time. Who waits for it
+  // has a share of its own: another one may have begun the next one meanwhile.
+  struct Listing {
+    bool done = false;
+    bool told = false;  // to somebody; the next call begins another one
+    CheckpointListing found;
     std::chrono::steady_clock::time_point found_at;
   };
-  CheckpointListing Look(const absl::optional<CheckpointFolder>& folder,
-                         Looking* looking);
+  struct Looking {
+    std::thread thread;
+    std::shared_ptr<Listing> listing;  // null: nobody has asked yet
+  };
+  std::shared_ptr<Listing> Begin(const absl::optional<CheckpointFolder>& folder,
+                                 Looking* looking)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  CheckpointListing Await(const CheckpointFolder& folder, Listing* listing,
+                          std::chrono::steady_clock::time_point until)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   absl::optional<CheckpointFolder> folder_;
   absl::optional<CheckpointFolder> other_;
@@ -92,7 +111,12 @@ class CheckpointKeeper {
   // Null without a folder or a manifest.
   std::shared_ptr<CheckpointWriter> writer_ ABSL_GUARDED_BY(mutex_);
   // Each ends a former writer; a disk that hangs ends each call of it in time.
-  std::vector<std::thread> endings_ ABSL_GUARDED_BY(mutex_);
+  // Those that are done go with the next one.
+  struct Ending {
+    std::thread thread;
+    std::shared_ptr<std::atomic<bool>> done;
+  };
+  std::vector<Ending> endings_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace agg

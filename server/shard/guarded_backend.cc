@@ -9,6 +9,7 @@
 namespace agg {
 
 absl::Status GuardedBackend::Watch(absl::Status status) {
+  if (progress_ != nullptr) progress_->Note();
   if (status.ok()) return status;
   ++num_errors_;
   MutexLock lock(&mutex_);

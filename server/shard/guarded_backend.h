@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
 #include "server/base/mutex.h"
+#include "server/base/progress.h"
 
 namespace agg {
 
@@ -19,8 +20,11 @@ namespace agg {
 // the device is lost (kernels/backend.h). Thread-safe.
 class GuardedBackend : public Backend {
  public:
-  // `backend` outlives it.
-  explicit GuardedBackend(Backend* backend) : backend_(backend) {}
+  // `backend` and `progress` outlive it. `progress` (may be null) moves with
+  // each call that ends, so that a phase of many calls is not taken for one
+  // that hangs (P31).
+  explicit GuardedBackend(Backend* backend, Progress* progress = nullptr)
+      : backend_(backend), progress_(progress) {}
 
   // The error of the first call that found the device lost, once; OK before
   // and after.
@@ -63,11 +67,12 @@ class GuardedBackend : public Backend {
                      absl::Span<RangeNorms> norms) override;
 
  protected:
-  // Counts `status` if it is an error; returns it.
+  // A call has ended: counts `status` if it is an error; returns it.
   absl::Status Watch(absl::Status status);
 
  private:
   Backend* const backend_;
+  Progress* const progress_;
   Mutex computing_;  // during one call of it
   std::atomic<int64_t> num_errors_{0};
   Mutex mutex_;

@@ -24,11 +24,14 @@ absl::Status ShardEngine::SetCheckpointFolder(
 
 void ShardEngine::NoteMade(const CheckpointListing& checkpoints,
                            uint64_t epoch) {
+  const auto promise = [&](uint64_t made) {
+    if (made != epoch || epoch_.number() != epoch) epoch_.PromiseAtLeast(made);
+  };
   for (const CheckpointState& state : checkpoints.states) {
-    if (state.id.made != epoch || epoch_.number() != epoch) {
-      epoch_.PromiseAtLeast(state.id.made);
-    }
+    promise(state.id.made);
   }
+  // Else what the job saves next would be older than that.
+  promise(checkpoints.begun_anew);
 }
 
 absl::StatusOr<PhaseResult> ShardEngine::Capture(const Phase& phase,
@@ -56,14 +59,22 @@ absl::StatusOr<PhaseResult> ShardEngine::RunCheckpointPhase(
   absl::Status status = CheckEpoch(phase.epoch);
   PhaseResult result;
   if (status.ok() && phase.kind == PhaseKind::kSeal) {
-    status = phase.checkpoint.empty()
-                 ? checkpoints_.Discard(phase.id)
-                 : checkpoints_.Seal(phase.checkpoint, phase.keep, phase.line);
+    if (phase.begins_anew) {
+      status = checkpoints_.BeginAnew(phase.line);
+    } else if (phase.checkpoint.empty()) {
+      status = checkpoints_.Discard(phase.id);
+    } else {
+      status = checkpoints_.Seal(phase.checkpoint, phase.keep, phase.line);
+    }
   }
   if (status.ok() && phase.kind == PhaseKind::kReadManifest) {
     absl::StatusOr<std::string> manifest = checkpoints_.ReadManifest(phase.id);
     status = manifest.status();
     if (status.ok()) result.manifest = *std::move(manifest);
+  }
+  if (status.ok() && phase.kind == PhaseKind::kVerify) {
+    status = checkpoints_.Verify(phase.checkpoint, options_.ordinal,
+                                 options_.num_shards, &bytes_progress_);
   }
   if (!status.ok()) return status;
   result.checkpoint = checkpoints_.progress();

@@ -246,11 +246,19 @@ absl::StatusOr<std::vector<SliceGram>> ShardCompute::Gram(
       std::max<int64_t>(1, kMaxGramBytes / std::max<int64_t>(1, bytes)));
   std::vector<SliceGram> grams;
   grams.reserve(slices.size());
-  for (size_t begin = 0; begin < slices.size(); begin += batch) {
-    const absl::Status status = AppendGrams(
-        buffers.pointers(), absl::MakeConstSpan(slices).subspan(begin, batch),
-        compensated, &grams);
+  for (size_t begin = 0; begin < slices.size();) {
+    size_t end = begin;
+    int64_t num_elements = 0;
+    while (end < slices.size() && end - begin < batch &&
+           num_elements < kGramElements) {
+      num_elements += layout_->ranges[slices[end++]].num_elements;
+    }
+    const absl::Status status =
+        AppendGrams(buffers.pointers(),
+                    absl::MakeConstSpan(slices).subspan(begin, end - begin),
+                    compensated, &grams);
     if (!status.ok()) return status;
+    begin = end;
   }
   return grams;
 }

@@ -17,7 +17,7 @@ ShardEngine::ShardEngine(const ShardOptions& options, Backend* backend,
                          std::function<void(absl::Status)> on_device_lost)
     : options_(options),
       on_device_lost_(std::move(on_device_lost)),
-      backend_(backend),
+      backend_(backend, &bytes_progress_),
       epoch_(options.ordinal),
       life_(options.life),
       home_(options.ordinal) {
@@ -45,7 +45,7 @@ absl::StatusOr<uint64_t> ShardEngine::Promise() {
 
 absl::StatusOr<ShardInventory> ShardEngine::Attach(
     uint64_t epoch, std::function<void(absl::Status)> on_lost) {
-  CheckpointListing checkpoints = checkpoints_.List();
+  auto [checkpoints, other_checkpoints] = checkpoints_.ListAll();
   absl::StatusOr<bool> begins = false;
   Closures ready;
   {
@@ -71,7 +71,7 @@ absl::StatusOr<ShardInventory> ShardEngine::Attach(
       Recovery::TakeInventory(this, epoch, *begins, &former);
   if (inventory.ok()) {
     inventory->checkpoints = std::move(checkpoints);
-    inventory->other_checkpoints = checkpoints_.ListOther();
+    inventory->other_checkpoints = std::move(other_checkpoints);
   }
   // Pulls of versions that are forgotten end, so that their memory is free
   // before the next manifest allocates its own.

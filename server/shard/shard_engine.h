@@ -108,7 +108,8 @@ class ShardEngine : public ShardPeer {
   absl::Status ForgetManifest(uint64_t epoch) override;
   absl::Status SetFacts(uint64_t epoch, const JobFacts& facts) override;
   std::string Record() const override;
-  absl::Status ReserveRow(uint64_t epoch, int32_t rank) override;
+  absl::Status ReserveRow(uint64_t epoch, int32_t rank,
+                          uint64_t session) override;
   absl::Status SetSession(uint64_t epoch, const SessionChange& change) override;
   absl::StatusOr<PhaseResult> RunPhase(const Phase& phase) override;
   void SetOnComplete(OnComplete on_complete) override {
@@ -224,8 +225,8 @@ class ShardEngine : public ShardPeer {
   absl::Status CheckRank(uint64_t epoch, int32_t rank) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status FinishJob(uint64_t epoch);  // SetSession{finished}
-  // Makes the rank's common row if there is none.
-  absl::Status EnsureRow(uint64_t epoch, int32_t rank);
+  // Makes the rank's common row if there is none. `session`: as of ReserveRow.
+  absl::Status EnsureRow(uint64_t epoch, int32_t rank, uint64_t session);
   // Whether a row is granted to the session already.
   bool HasOwnRow(const SessionChange& change) ABSL_LOCKS_EXCLUDED(mutex_);
   bool HasRow(const SessionChange& change) const
@@ -334,14 +335,15 @@ class ShardEngine : public ShardPeer {
   void ShowLoaded(ShardCompute* compute) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   absl::StatusOr<PhaseResult> Capture(const Phase& phase, ShardCompute* compute)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
-  // kCheckpointProgress, kSeal: these wait for a disk, and for no phase.
+  // kCheckpointProgress, kSeal, kReadManifest, kVerify: these wait for a disk,
+  // and for no phase.
   absl::StatusOr<PhaseResult> RunCheckpointPhase(const Phase& phase)
       ABSL_LOCKS_EXCLUDED(turn_, mutex_);
 
   ShardOptions options_;  // as they are from the first Attach on
   const std::function<void(absl::Status)> on_device_lost_;
-  GuardedBackend backend_;
   agg::Progress bytes_progress_;  // of phases whose time grows with bytes (P31)
+  GuardedBackend backend_;        // each of its calls is progress
   RowReleaser releaser_;
   NeighbourPeer* buddy_ = nullptr;
   NeighbourPeer* before_ = nullptr;

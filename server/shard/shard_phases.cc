@@ -85,7 +85,7 @@ namespace {
 
 bool WaitsForADisk(PhaseKind kind) {
   return kind == PhaseKind::kCheckpointProgress || kind == PhaseKind::kSeal ||
-         kind == PhaseKind::kReadManifest;
+         kind == PhaseKind::kReadManifest || kind == PhaseKind::kVerify;
 }
 
 // Whether the phase belongs to a round, or to the seed before the first one.
@@ -213,6 +213,7 @@ absl::StatusOr<PhaseResult> ShardEngine::Dispatch(const Phase& phase,
     case PhaseKind::kCheckpointProgress:
     case PhaseKind::kSeal:
     case PhaseKind::kReadManifest:
+    case PhaseKind::kVerify:
       break;  // RunPhase
   }
   return absl::InvalidArgumentError(

@@ -219,18 +219,8 @@ absl::Status ShardEngine::Recovery::LoadHome(ShardEngine* engine,
   if (status.ok()) status = reader.status();
   if (!status.ok()) return status;
   reader->SetProgress(&engine->bytes_progress_);
-  const auto verify = [&] {
-    return VerifyShare(&*reader, engine->options_.ordinal,
-                       engine->options_.num_shards);
-  };
-  const bool held = [&] {
-    MutexLock lock(&engine->mutex_);
-    return engine->home_.held();
-  }();
-  // What is in memory is given up for a good checkpoint alone. Else what was
-  // loaded is compared afterwards, so that each byte is read once.
-  if (held) status = verify();
-  if (!status.ok()) return status;
+  // Where a job gives up what it has in memory, all shards have verified their
+  // parts before (kVerify).
   {
     MutexLock lock(&engine->mutex_);
     engine->home_.Void();
@@ -241,7 +231,9 @@ absl::Status ShardEngine::Recovery::LoadHome(ShardEngine* engine,
       RestoreArrays(&*reader, layout, engine->options_.optimizer,
                     &engine->backend_, compute->store());
   if (!snapshot.ok()) return snapshot.status();
-  if (!held) status = verify();
+  // What was not loaded is compared now, so that each byte is read once.
+  status = VerifyShare(&*reader, engine->options_.ordinal,
+                       engine->options_.num_shards);
   if (!status.ok()) return status;
   LogInfo("loaded the checkpoint of ", DescribeVersion(manifest->id), " as ",
           DescribeVersion(phase.recover.target));

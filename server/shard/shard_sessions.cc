@@ -22,7 +22,8 @@ absl::Status ShardEngine::CheckRank(uint64_t epoch, int32_t rank) const {
   return absl::OkStatus();
 }
 
-absl::Status ShardEngine::EnsureRow(uint64_t epoch, int32_t rank) {
+absl::Status ShardEngine::EnsureRow(uint64_t epoch, int32_t rank,
+                                    uint64_t session) {
   std::shared_ptr<ShardCompute> compute;
   MemoryPlan plan;
   bool succeeds = false;
@@ -30,10 +31,14 @@ absl::Status ShardEngine::EnsureRow(uint64_t epoch, int32_t rank) {
     MutexLock lock(&mutex_);
     absl::Status status = CheckRank(epoch, rank);
     if (!status.ok() || compute_->rows()->HasCommon(rank)) return status;
-    // In a recovery the session that lives here goes on in its own row.
+    // In a recovery a session goes on in its own row. One that this shard has
+    // not heard of needs a row, whatever the one that lives here has.
     const auto alive = sessions_.alive().find(rank);
-    if (!epoch_.open() && alive != sessions_.alive().end() &&
-        compute_->rows()->Granted(rank, alive->second)) {
+    if (session == 0 && alive != sessions_.alive().end()) {
+      session = alive->second;  // coordinators of older releases do not say
+    }
+    if (!epoch_.open() && session != 0 &&
+        compute_->rows()->Granted(rank, session)) {
       return status;
     }
     compute = compute_;
@@ -91,8 +96,9 @@ void ShardEngine::DropAllEndedRows() {
   }
 }
 
-absl::Status ShardEngine::ReserveRow(uint64_t epoch, int32_t rank) {
-  const absl::Status status = EnsureRow(epoch, rank);
+absl::Status ShardEngine::ReserveRow(uint64_t epoch, int32_t rank,
+                                     uint64_t session) {
+  const absl::Status status = EnsureRow(epoch, rank, session);
   ReportLostDevice();
   return status;
 }
@@ -124,7 +130,8 @@ absl::Status ShardEngine::SetSession(uint64_t epoch,
     if (!change.remove) {
       // Allocates nothing if the coordinator has reserved the row (P32).
       const absl::Status status =
-          HasOwnRow(change) ? absl::OkStatus() : ReserveRow(epoch, change.rank);
+          HasOwnRow(change) ? absl::OkStatus()
+                            : ReserveRow(epoch, change.rank, change.session);
       if (!status.ok()) return status;
     }
     MutexLock lock(&mutex_);

@@ -21,7 +21,8 @@ std::string Describe(const SimPlan& plan) {
           ? ""
           : absl::StrCat(", folder ", plan.torn_shard, " torn (",
                          static_cast<int>(plan.torn), ")"),
-      plan.evicts ? ", evicts" : "", ": ", absl::StrJoin(faults, "; "));
+      plan.anew ? ", begins anew" : "", plan.evicts ? ", evicts" : "", ": ",
+      absl::StrJoin(faults, "; "));
 }
 
 void CompareRuns(const SimPlan& plan, const SimOutcome& undisturbed,

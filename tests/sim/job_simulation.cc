@@ -267,6 +267,14 @@ void JobSimulation::TearOrMend() {
       coordinator() != nullptr &&
       absl::StrContains(coordinator()->Status().message, "the job waits");
   waited_ = waited_ || waits;
+  if (plan_.anew && waits) BeginAnew();
+  if (begun_anew_ != 0) {
+    folder->Tear(Torn::kNone);
+    torn_ = false;
+    for (int k = 0; k < plan_.num_shards; ++k) network_.shard(k)->dead = true;
+    return;
+  }
+  if (anew_asked_) return;
   if (coordinator() != nullptr && coordinator()->Status().epoch != 0) {
     ledger_.Fail(
         absl::StrCat("it does not wait for the torn folder: ", Where()));
@@ -295,6 +303,7 @@ void JobSimulation::Observe() {
   ledger_.EpochBegan(status.epoch, history, status.version,
                      !plan_.replicated || lost);
   CheckEvicted(status);
+  CheckBegun(status);
   if (workers_.size() == 2 && status.seeded && status.version >= kJoinRound) {
     workers_.push_back(std::make_unique<SimWorker>(&world_, 2, next_life_++));
   }
@@ -355,6 +364,7 @@ SimOutcome JobSimulation::Run() {
                               Where()));
   }
   outcome.waited = waited_;
+  outcome.began_anew = begun_anew_ != 0;
   outcome.num_calls = network_.num_calls();
   outcome.calls = network_.names();
   outcome.errors = ledger_.errors();

@@ -41,6 +41,9 @@ struct SimPlan {
   // shard `torn_shard` is torn for 5 s after they are back; the job waits then.
   Torn torn = Torn::kNone;
   int torn_shard = 0;
+  // An operator has the waiting job begin anew. When that is answered the
+  // folder is put back, and all processes are killed.
+  bool anew = false;
 };
 std::string Describe(const SimPlan& plan);
 
@@ -50,6 +53,7 @@ struct SimOutcome {
   std::vector<std::string> errors;
   int num_rewinds = 0;
   bool waited = false;           // for a folder that was torn
+  bool began_anew = false;       // as an operator was told
   bool neighbours_lost = false;  // between two complete openings
   bool lost_at_end = false;      // all copies were, after it had finished
   std::vector<std::vector<int32_t>> rows;  // by round
@@ -106,6 +110,10 @@ class JobSimulation {
   void TearOrMend();
   // Whether a checkpoint is sealed, and the torn folder would lack it.
   bool MayTear();
+  // What an operator says to the job that waits.
+  void BeginAnew();
+  // What was answered OK holds (P50): nothing of the former job comes back.
+  void CheckBegun(const JobStatus& status);
   bool Finished() const;
   void ReadEnd(SimOutcome* outcome);
   std::string Where() const;
@@ -119,6 +127,8 @@ class JobSimulation {
   absl::Time mended_at_ = absl::InfiniteFuture();    // once it is torn
   bool torn_ = false;
   bool waited_ = false;
+  bool anew_asked_ = false;  // and there is no answer yet
+  uint64_t begun_anew_ = 0;  // the epoch, as the operator was told
   SimWorld world_;
   CoordinatorOptions options_;
   uint64_t next_life_ = 1;

@@ -153,6 +153,44 @@ TEST(TornFolderTest, IsWaitedFor) {
   EXPECT_GT(num_waits, num_runs / 2);
 }
 
+// The same, and an operator says that the job begins anew. All die again when
+// that is answered, and find the folder put back: it is not gone on from.
+TEST(TornFolderTest, BeginningAnewOutlivesAllProcesses) {
+  std::vector<std::string> failures;
+  int num_runs = 0;
+  int num_begun = 0;
+  for (const Torn torn :
+       {Torn::kEmpty, Torn::kOlder, Torn::kUnreadable, Torn::kBadPart}) {
+    for (const bool replicated : {false, true}) {
+      SimPlan plan = MakePlan(2 + num_runs % 2, replicated, true);
+      plan.torn = torn;
+      plan.anew = true;
+      const int64_t num_calls = Undisturbed(plan).num_calls;
+      for (int64_t call = num_calls / 3; call < num_calls; call += 29) {
+        plan.torn_shard = num_runs % plan.num_shards;
+        plan.faults.clear();
+        for (int k = 0; k < plan.num_shards; ++k) {
+          Fault fault;
+          fault.call = call;
+          fault.target = k;
+          plan.faults.push_back(fault);
+        }
+        SimOutcome run = JobSimulation(plan).Run();
+        CompareRuns(plan, Undisturbed(plan), &run);
+        if (!run.errors.empty()) {
+          failures.push_back(Describe(plan) + "\n    " +
+                             absl::StrJoin(run.errors, "\n    "));
+        }
+        num_begun += run.began_anew ? 1 : 0;
+        ++num_runs;
+      }
+    }
+  }
+  ExpectNone(failures, num_runs);
+  std::printf("%d of %d runs began anew\n", num_begun, num_runs);
+  EXPECT_GT(num_begun, num_runs / 3);
+}
+
 SimPlan Evicting(SimPlan plan) {
   plan.evicts = true;
   return plan;

@@ -63,6 +63,41 @@ void JobSimulation::Evict() {
   if (asked.ok()) evict_asked_in_ = status.epoch;
 }
 
+void JobSimulation::BeginAnew() {
+  // Who has finished does not come back to seed.
+  const bool any_done =
+      std::any_of(workers_.begin(), workers_.end(),
+                  [](const auto& worker) { return worker->done(); });
+  if (anew_asked_ || begun_anew_ != 0 || any_done) return;
+  const SimHostPtr server = network_.shard(0);
+  anew_asked_ = true;
+  const absl::Status asked =
+      network_.Call("Restore", &operator_, server.get(), [&] {
+        RestoreCall call;
+        call.begin_anew = true;
+        coordinator()->Restore(
+            call, [this, server](const absl::StatusOr<RestoreResult>& result) {
+              anew_asked_ = false;
+              const bool told =
+                  network_.Deliver("RestoreReply", server.get(), &operator_);
+              if (!told || !result.ok()) return;
+              begun_anew_ = std::max<uint64_t>(
+                  1, network_.shard(0)->engine->Status().epoch);
+            });
+        return absl::OkStatus();
+      });
+  if (!asked.ok()) anew_asked_ = false;
+}
+
+void JobSimulation::CheckBegun(const JobStatus& status) {
+  if (begun_anew_ == 0 || !status.seeded || status.history >= begun_anew_) {
+    return;
+  }
+  ledger_.Fail(absl::StrCat("the job began anew in epoch ", begun_anew_,
+                            ", and goes on from version ", status.version,
+                            " of history ", status.history));
+}
+
 void JobSimulation::CheckEvicted(const JobStatus& status) {
   // Facts are in all processes, and lost with all of them.
   if (neighbours_lost_) return;

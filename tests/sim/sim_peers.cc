@@ -103,10 +103,12 @@ absl::Status SimPeer::ForgetManifest(uint64_t epoch) {
                         [&] { return to->engine->ForgetManifest(epoch); });
 }
 
-absl::Status SimPeer::ReserveRow(uint64_t epoch, int32_t rank) {
+absl::Status SimPeer::ReserveRow(uint64_t epoch, int32_t rank,
+                                 uint64_t session) {
   const SimHostPtr to = Target();
-  return network_->Call("ReserveRow", from_, to.get(),
-                        [&] { return to->engine->ReserveRow(epoch, rank); });
+  return network_->Call("ReserveRow", from_, to.get(), [&] {
+    return to->engine->ReserveRow(epoch, rank, session);
+  });
 }
 
 absl::Status SimPeer::SetSession(uint64_t epoch, const SessionChange& change) {

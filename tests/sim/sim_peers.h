@@ -36,7 +36,8 @@ class SimPeer : public ShardPeer {
   std::string Record() const override;
   absl::Status SetFacts(uint64_t epoch, const JobFacts& facts) override;
   absl::Status ForgetManifest(uint64_t epoch) override;
-  absl::Status ReserveRow(uint64_t epoch, int32_t rank) override;
+  absl::Status ReserveRow(uint64_t epoch, int32_t rank,
+                          uint64_t session) override;
   absl::Status SetSession(uint64_t epoch, const SessionChange& change) override;
   absl::StatusOr<PhaseResult> RunPhase(const Phase& phase) override;
   absl::Status CheckPushed(const PushedRow& row) const override;

@@ -139,6 +139,27 @@ TEST_F(CheckpointFolderTest, APathThatIsGoneIsNoFolderWithoutCheckpoints) {
   EXPECT_TRUE(absl::IsNotFound(folder.List().status()));
 }
 
+TEST_F(CheckpointFolderTest, SaysThatTheJobBeganAnew) {
+  CheckpointFolder folder = OpenFolder(&disk_, "/disk", kLife);
+  uint64_t begun = 7;
+  ASSERT_TRUE(folder.List(&begun).ok());
+  EXPECT_EQ(begun, 0u);
+  // Also where there is nothing yet.
+  ASSERT_EQ(folder.BeginAnew(12), absl::OkStatus());
+  ASSERT_EQ(folder.BeginAnew(12), absl::OkStatus());
+  ASSERT_EQ(folder.BeginAnew(9), absl::OkStatus());
+  ASSERT_EQ(Write({13, 1}), absl::OkStatus());
+  ASSERT_TRUE(disk_.Create("/disk/job/begun-anew-099").ok());
+  ASSERT_TRUE(disk_.Create("/disk/job/begun-anew-99.abc.tmp").ok());
+  ASSERT_EQ(folder.Retire(1), absl::OkStatus());
+  const auto states = folder.List(&begun);
+  ASSERT_TRUE(states.ok());
+  EXPECT_EQ(states->size(), 1u);
+  EXPECT_EQ(begun, 12u);
+  EXPECT_THAT(disk_.Bytes("/disk/job/begun-anew-12"),
+              HasSubstr("aggctl restore none"));
+}
+
 TEST_F(CheckpointFolderTest, AFailureIsNamedAndItsFileIsGone) {
   disk_.FailAt(disk_.num_operations() + 7, SimDisk::Fault::kShort,
                absl::ResourceExhaustedError("no room for X"));

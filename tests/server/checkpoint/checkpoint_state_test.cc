@@ -115,5 +115,24 @@ TEST(ChooseCheckpointTest, AFolderThatCannotBeListedMayHoldANewerOne) {
   EXPECT_THAT(CompleteCheckpoints(listings), IsEmpty());
 }
 
+TEST(BegunAnewTest, TheNewestOfAllFoldersWithProofThatNothingCameSince) {
+  std::vector<CheckpointListing> listings = {Sees({{kA, 2, {0}, true}}),
+                                             Fails("EIO")};
+  EXPECT_EQ(BegunAnew(listings), 0u);
+  EXPECT_FALSE(NothingSinceBegunAnew(listings));
+  listings[0].begun_anew = 2;
+  EXPECT_EQ(BegunAnew(listings), 2u);
+  EXPECT_TRUE(NothingSinceBegunAnew(listings));
+  // A part comes before any manifest; newest first, as over the network.
+  listings[0].states = {{kB, 2, {0}, false}, {kA, 2, {0}, true}};
+  EXPECT_FALSE(NothingSinceBegunAnew(listings));
+  // Of an older word nothing follows.
+  listings.push_back(Fails("EIO"));
+  listings[0].states = {{kA, 2, {0}, true}};
+  listings[2].begun_anew = 3;
+  EXPECT_EQ(BegunAnew(listings), 3u);
+  EXPECT_FALSE(NothingSinceBegunAnew(listings));
+}
+
 }  // namespace
 }  // namespace agg

@@ -124,17 +124,17 @@ TEST_F(ReservationTest, SetSessionFindsTheRowReserved) {
   const uint64_t epoch = job_.workers[0].joined().epoch;
   ShardEngine* const engine = job_.cluster.engine(0);
   const int64_t before = Planned(0);
-  ASSERT_EQ(engine->ReserveRow(epoch, 1), absl::OkStatus());
+  ASSERT_EQ(engine->ReserveRow(epoch, 1, 0), absl::OkStatus());
   const int64_t reserved = Planned(0);
   EXPECT_GT(reserved, before);
-  ASSERT_EQ(engine->ReserveRow(epoch, 1), absl::OkStatus());
+  ASSERT_EQ(engine->ReserveRow(epoch, 1, 0), absl::OkStatus());
   SessionChange change;
   change.session = 5;
   change.rank = 1;
   ASSERT_EQ(engine->SetSession(epoch, change), absl::OkStatus());
   EXPECT_EQ(Planned(0), reserved);
-  EXPECT_TRUE(absl::IsAborted(engine->ReserveRow(epoch - 1, 2)));
-  EXPECT_TRUE(absl::IsInvalidArgument(engine->ReserveRow(epoch, 3)));
+  EXPECT_TRUE(absl::IsAborted(engine->ReserveRow(epoch - 1, 2, 0)));
+  EXPECT_TRUE(absl::IsInvalidArgument(engine->ReserveRow(epoch, 3, 0)));
 }
 
 // With threads: a shard that allocates for as long as it likes holds up neither

@@ -140,7 +140,8 @@ class FaultyPeer : public ShardPeer {
   absl::Status ForgetManifest(uint64_t epoch) override {
     return peer_->ForgetManifest(epoch);
   }
-  absl::Status ReserveRow(uint64_t epoch, int32_t rank) override {
+  absl::Status ReserveRow(uint64_t epoch, int32_t rank,
+                          uint64_t session) override {
     std::function<void()> hook;
     {
       MutexLock lock(&mutex_);
@@ -152,7 +153,7 @@ class FaultyPeer : public ShardPeer {
       reserved_.insert(rank);
     }
     if (hook != nullptr) hook();
-    return peer_->ReserveRow(epoch, rank);
+    return peer_->ReserveRow(epoch, rank, session);
   }
   absl::Status SetSession(uint64_t epoch,
                           const SessionChange& change) override {

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <memory>
@@ -47,6 +48,8 @@ class FailingFiles : public FileSystem {
 
   absl::StatusOr<std::unique_ptr<WritableFile>> Create(
       const std::string& path) override {
+    const absl::Status fault = FaultAt(path);
+    if (!fault.ok()) return fault;
     return files_->Create(path);
   }
   absl::StatusOr<std::unique_ptr<ReadableFile>> Open(
@@ -484,6 +487,92 @@ TEST_F(RestoreTest, AnOperatorHasTheWaitingJobBeginAnew) {
               HasSubstr("the job has parameters"));
 }
 
+// kill -9 of all, at once after the answer, and again later.
+TEST_F(RestoreTest, BeginningAnewOutlivesAllProcesses) {
+  const ClusterOptions options = Saving(2);
+  TrainTo(2, options);
+  const auto before = Names(Folder(0) + "/default");
+  const std::string aside = folder_ + "/aside";
+  fs::rename(Folder(1) + "/default", aside);
+  LocalCluster again(options);
+  ExpectWaits(Started(&again));
+  ASSERT_TRUE(Restore(&again, "none").ok());
+  for (int life = 0; life < 2; ++life) {
+    again.RestartAll();
+    const JobStatus status = Started(&again);
+    EXPECT_EQ(status.phase, JobPhase::kUnseeded) << status.message;
+    EXPECT_THAT(status.message,
+                AllOf(HasSubstr("an operator has said before"),
+                      HasSubstr("begun-anew-"), HasSubstr("checkpoints stay"),
+                      HasSubstr("version 2")));
+    // What was missing is there again, and was given up all the same.
+    if (life == 0) {
+      fs::copy(aside, Folder(1) + "/default", fs::copy_options::recursive);
+    }
+  }
+  // An epoch that would be older than the word is never begun, whatever the
+  // clock says.
+  again.clock()->Advance(-absl::Hours(9000));
+  again.RestartAll();
+  Started(&again);
+  SeedAndTrain(&again, 1);
+  again.RestartAll();
+  EXPECT_EQ(Started(&again).version, 1u);
+  for (const std::string& name : before) {
+    for (int k : {0, 1}) {
+      EXPECT_TRUE(fs::exists(Folder(k) + "/default/" + name)) << name;
+    }
+  }
+  // A person may change the mind.
+  ASSERT_TRUE(Restore(&again, before.back()).ok());
+  again.RestartAll();
+  EXPECT_EQ(Started(&again).version, 2u);
+}
+
+// The word may be about a folder that is broken.
+TEST_F(RestoreTest, BeginningAnewIsKeptByOneFolderAtLeast) {
+  const ClusterOptions options = Saving(2);
+  TrainTo(1, options);
+  const auto eio = absl::UnknownError("Input/output error");
+  files_.FailAt(Folder(1), eio);
+  LocalCluster again(options);
+  ExpectWaits(Started(&again));
+  files_.FailAt(Folder(0) + "/default/begun", eio);
+  const absl::Status refused = Restore(&again, "none").status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(refused.message(),
+              AllOf(HasSubstr("no folder can keep"), HasSubstr(Folder(0)),
+                    HasSubstr(Folder(1)), HasSubstr("checkpoint.restore")));
+  ExpectWaits(Started(&again));
+  files_.FailAt(Folder(0) + "/default/begun", absl::OkStatus());
+  ASSERT_TRUE(Restore(&again, "none").ok());
+  again.RestartAll();
+  EXPECT_EQ(Started(&again).phase, JobPhase::kUnseeded);
+  files_.FailAt(Folder(1), absl::OkStatus());
+  again.RestartAll();
+  EXPECT_EQ(Started(&again).phase, JobPhase::kUnseeded);
+  // What has come since is not passed over.
+  SeedAndTrain(&again, 1);
+  files_.FailAt(Folder(1), eio);
+  again.RestartAll();
+  ExpectWaits(Started(&again));
+  files_.FailAt(Folder(1), absl::OkStatus());
+  EXPECT_EQ(Started(&again).version, 1u);
+}
+
+TEST_F(RestoreTest, PartsThatWereNeverSealedAreSaid) {
+  TrainTo(1, Saving(2));
+  for (int k : {0, 1}) {
+    fs::remove(Folder(k) + "/default/" + Names(Folder(k) + "/default")[0] +
+               "/manifest.json");
+  }
+  LocalCluster again(Saving(2));
+  const JobStatus status = Started(&again);
+  EXPECT_EQ(status.phase, JobPhase::kUnseeded);
+  EXPECT_THAT(status.message,
+              HasSubstr("where parts lie that were never sealed"));
+}
+
 TEST_F(RestoreTest, ARunningJobGoesBackToAVersionThatAnOperatorNames) {
   ClusterOptions options = Saving(2);
   RunningJob job(options, SmallManifest(), 2);
@@ -501,6 +590,76 @@ TEST_F(RestoreTest, ARunningJobGoesBackToAVersionThatAnOperatorNames) {
   EXPECT_TRUE(SameBits(*job.cluster.Pull(2), second));
   EXPECT_THAT(Versions(Folder(0) + "/default"),
               testing::UnorderedElementsAre(1, 2, 3, 2));
+}
+
+// One shard's part is of no use: none gives up what it has. There is no second
+// copy of it, and no checkpoint.
+TEST_F(RestoreTest, ARestoreThatOneShardCannotLoadCostsNothing) {
+  RunningJob job(Saving(2, 0), SmallManifest(), 2);
+  RunTo(&job, 1);
+  Reply<absl::StatusOr<TakenCheckpoint>> reply;
+  job.cluster.coordinator()->TakeCheckpoint(reply.callback());
+  job.cluster.AwaitCheckpoints(1);
+  ASSERT_TRUE(reply.Get().ok()) << reply.Get().status();
+  uint64_t version = 3;
+  for (int damaged : {0, 1}) {
+    const std::string part = absl::StrCat(
+        Folder(damaged), "/default/", Names(Folder(damaged) + "/default")[0],
+        "/part-0000", damaged, "-of-00002.npz");
+    std::string bytes;
+    {
+      std::ifstream in(part, std::ios::binary);
+      bytes.assign(std::istreambuf_iterator<char>(in), {});
+    }
+    for (const char* how : {"flipped", "cut", "EIO"}) {
+      RunTo(&job, version);
+      const Tensors before = *job.cluster.Pull(version);
+      std::string wrong = bytes;
+      if (how == std::string("flipped")) wrong[wrong.size() / 2] ^= 1;
+      if (how == std::string("cut")) wrong.pop_back();
+      std::ofstream(part, std::ios::binary) << wrong;
+      if (how == std::string("EIO")) {
+        files_.FailAt(part, absl::UnknownError("Input/output error"));
+      }
+      const absl::Status refused = Restore(&job.cluster, "1").status();
+      EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+      EXPECT_THAT(
+          refused.message(),
+          AllOf(HasSubstr("version 1 ("),
+                HasSubstr(absl::StrCat("shard ", damaged)), HasSubstr(part)))
+          << how;
+      const JobStatus status = Started(&job.cluster);
+      EXPECT_TRUE(status.seeded) << status.message;
+      EXPECT_EQ(status.version, version) << how;
+      EXPECT_EQ(status.rewinds, 0u);
+      EXPECT_EQ(status.workers.size(), 2u);
+      ASSERT_TRUE(job.cluster.Pull(version).ok());
+      EXPECT_TRUE(SameBits(*job.cluster.Pull(version), before)) << how;
+      ResumeAll(&job, version, 0);
+      files_.FailAt(part, absl::OkStatus());
+      std::ofstream(part, std::ios::binary) << bytes;
+      ++version;
+    }
+  }
+  // Put back, it can be gone back to.
+  ASSERT_TRUE(Restore(&job.cluster, "1").ok());
+  EXPECT_EQ(job.cluster.coordinator()->Status().version, 1u);
+}
+
+// With copies of all parts there is nothing to be verified for a load.
+TEST_F(RestoreTest, WhatIsLoadedWhereNothingIsHeldIsReadOnce) {
+  const ClusterOptions options = Saving(2);
+  TrainTo(1, options);
+  LocalCluster again(options);
+  int verified = 0;
+  again.peer(1)->BeforePhase([&](const Phase& phase) {
+    verified += phase.kind == PhaseKind::kVerify ? 1 : 0;
+  });
+  again.RestartAll();
+  EXPECT_EQ(Started(&again).version, 1u);
+  EXPECT_EQ(verified, 0);
+  ASSERT_TRUE(Restore(&again, "1").ok());
+  EXPECT_EQ(verified, 1);
 }
 
 // The job loads version 2 by itself at that moment. The operator hears OK when
@@ -607,7 +766,7 @@ TEST_F(RestoreTest, PartsOfACaptureThatFailsAreRemovedBesideTheRounds) {
     }
   });
   cluster.peer(0)->FailNext(PhaseKind::kCapture,
-                                absl::ResourceExhaustedError("no memory"));
+                            absl::ResourceExhaustedError("no memory"));
   Reply<absl::StatusOr<TakenCheckpoint>> reply;
   cluster.coordinator()->TakeCheckpoint(reply.callback());
   EXPECT_THAT(reply.Get().status().message(), HasSubstr("no memory"));

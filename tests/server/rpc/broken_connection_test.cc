@@ -200,7 +200,7 @@ TEST_F(BrokenConnectionTest, TheOtherCallsAreRepeatedToo) {
     relay_->Cut();
     EXPECT_EQ(peer_->SetSession(kEpoch, Worker()), absl::OkStatus());
     relay_->Cut();
-    EXPECT_EQ(peer_->ReserveRow(kEpoch, 1), absl::OkStatus());
+    EXPECT_EQ(peer_->ReserveRow(kEpoch, 1, 0), absl::OkStatus());
     relay_->Cut();
     EXPECT_EQ(peer_->ForgetManifest(kEpoch), absl::OkStatus());
   }

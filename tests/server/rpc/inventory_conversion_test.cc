@@ -33,6 +33,7 @@ ShardInventory Full() {
   inventory.checkpoints.folder = "/ckpt/job";
   inventory.checkpoints.states = {{{20, 3}, 4, {0, 2}, true},
                                   {{19, 9}, 0, {}, false}};
+  inventory.checkpoints.begun_anew = 19;
   inventory.other_checkpoints.folder = "/ckpt/old";
   inventory.other_checkpoints.error = "cannot list /ckpt/old";
   return inventory;
@@ -75,6 +76,7 @@ TEST(InventoryConversionTest, NothingIsLost) {
   EXPECT_EQ(back->facts.text, "learning_rate 0.5");
   EXPECT_EQ(back->checkpoints.folder, "/ckpt/job");
   EXPECT_EQ(back->checkpoints.error, "");
+  EXPECT_EQ(back->checkpoints.begun_anew, 19u);
   EXPECT_EQ(back->other_checkpoints.folder, "/ckpt/old");
   EXPECT_EQ(back->other_checkpoints.error, "cannot list /ckpt/old");
   ASSERT_EQ(back->checkpoints.states.size(), 2u);

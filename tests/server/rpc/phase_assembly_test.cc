@@ -237,9 +237,29 @@ TEST(PhaseAssemblyTest, ASealOfManyMessages) {
   EXPECT_EQ(back->kind, PhaseKind::kSeal);
   EXPECT_EQ(back->keep, 3);
   EXPECT_EQ(back->checkpoint, phase.checkpoint);
+  phase.checkpoint.clear();
+  phase.begins_anew = true;
+  phase.line = 77;
+  back = RoundTrip(phase);
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_TRUE(back->begins_anew);
+  EXPECT_EQ(back->line, 77u);
+  EXPECT_EQ(back->id, VersionId());
   phase.keep = 0;
   EXPECT_THAT(std::string(RoundTrip(phase).status().message()),
               HasSubstr("seal.keep is 0; allowed: at least 1"));
+}
+
+TEST(PhaseAssemblyTest, AVerificationOfManyMessages) {
+  Phase phase = PhaseOf(PhaseKind::kVerify);
+  phase.checkpoint = Text(8 << 20);
+  int count = 0;
+  const absl::StatusOr<Phase> back =
+      RoundTrip(phase, kMaxPhaseMessageBytes, &count);
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(count, 3);
+  EXPECT_EQ(back->kind, PhaseKind::kVerify);
+  EXPECT_EQ(back->checkpoint, phase.checkpoint);
 }
 
 TEST(PhaseAssemblyTest, MoreThanAnyJobHasIsRefused) {

@@ -66,7 +66,7 @@ TEST_F(RemoteShardPeerTest, CallsReachTheEngine) {
   EXPECT_EQ(shard_.engine()->Status().num_elements, 0);
   ASSERT_TRUE(peer->SetManifest(kEpoch, OneTensor(4)).ok());
   const int64_t planned = shard_.engine()->Status().memory_planned_bytes;
-  ASSERT_TRUE(peer->ReserveRow(kEpoch, 0).ok());
+  ASSERT_TRUE(peer->ReserveRow(kEpoch, 0, 0).ok());
   EXPECT_GT(shard_.engine()->Status().memory_planned_bytes, planned);
   ASSERT_TRUE(peer->SetSession(kEpoch, Worker()).ok());
   Phase seed;

@@ -83,6 +83,26 @@ TEST(GuardedBackendTest, CountsErrorsAndTellsOfALostDeviceOnce) {
   EXPECT_EQ(guarded.TakeLostDevice(), absl::OkStatus());
 }
 
+// A phase of many calls does not hang, though it takes long (P31).
+TEST(GuardedBackendTest, EachCallThatEndsIsProgress) {
+  FailingBackend cpu;
+  Progress progress;
+  GuardedBackend guarded(&cpu, &progress);
+  const auto buffer = guarded.Allocate(BufferUse::kState, 64);
+  ASSERT_TRUE(buffer.ok());
+  const uint64_t before = progress.count();
+  const std::vector<float> values(16);
+  ASSERT_TRUE(guarded.Write(values, buffer->get()).ok());
+  EXPECT_EQ(progress.count(), before + 1);
+}
+
+TEST(GuardedBackendTest, ARoundIsProgress) {
+  RunningJob job(MakeClusterOptions(1, 1), MakeManifest({{40}}), 1);
+  const uint64_t before = job.cluster.engine(0)->Progress();
+  job.RunRound(0);
+  EXPECT_GT(job.cluster.engine(0)->Progress(), before);
+}
+
 // One worker on two shards, of which shard 1 fails.
 class BackendErrorTest : public testing::Test {
  protected:

@@ -236,6 +236,27 @@ TEST_F(ShardRegionsTest, ARowOutlivesALeaseThatRanOut) {
             0);
 }
 
+// Shards may have heard of different ones before the epoch ended. What a
+// recovery needs memory for is reserved, and giving the session out takes none.
+TEST_F(ShardRegionsTest, ARecoveryReservesTheRowOfASessionUnheardOf) {
+  const uint64_t session = worker(0).session();
+  const RegionGrant grant = Grant(session);
+  const uint64_t epoch = worker(0).Header(0).epoch + 1;
+  ASSERT_TRUE(engine()->Attach(epoch, nullptr).ok());
+  const auto planned = [&] { return engine()->Status().memory_planned_bytes; };
+  const int64_t before = planned();
+  // It goes on in its own row.
+  ASSERT_EQ(engine()->ReserveRow(epoch, 0, session), absl::OkStatus());
+  EXPECT_EQ(planned(), before);
+  SessionChange change;
+  change.session = session + 100;
+  change.rank = 0;
+  ASSERT_EQ(engine()->ReserveRow(epoch, 0, change.session), absl::OkStatus());
+  const int64_t reserved = planned();
+  ASSERT_EQ(engine()->SetSession(epoch, change), absl::OkStatus());
+  EXPECT_LE(planned(), reserved);
+}
+
 // While a former session's row is held, the next one's takes memory of its own.
 TEST_F(ShardRegionsTest, ASuccessorsRowIsPlannedAsLongAsBothAreThere) {
   const int64_t alone = engine()->Status().memory_planned_bytes;

@@ -90,12 +90,23 @@ TEST_F(ShardRestoreTest, ADamagedCheckpointIsNamedAndAnotherOneLoaded) {
   const std::string newer = ring_.TakeCheckpoint({made, 1});
   disk_.FlipBit("/disk/job/1-1/part-00000-of-00002.npz", 1000);
   ring_.Attach();
-  Phase recover = Recover(CopyAction::kLoad, {ring_.epoch(), 1});
-  recover.checkpoint = newer;
-  const absl::Status damaged = Error(recover);
+  Phase verify = ring_.MakePhase(PhaseKind::kVerify);
+  verify.checkpoint = newer;
+  const absl::Status damaged = Error(verify);
   EXPECT_TRUE(absl::IsDataLoss(damaged));
   EXPECT_THAT(damaged.message(), HasSubstr("part-00000-of-00002.npz"));
-  ring_.Attach();
+  // Each shard its own part, and none has given up what it holds.
+  EXPECT_EQ(ring_.engine(1)->RunPhase(verify).status(), absl::OkStatus());
+  const std::vector<ShardInventory> inventories = ring_.Attach();
+  EXPECT_THAT(inventories[0].copies, SizeIs(1));
+  // Where their number has changed each one reads from all parts.
+  ShardRing more(3, Adam(), RingTensors());
+  more.UseCheckpoints(&disk_);
+  more.Attach();
+  verify.epoch = more.epoch();
+  for (int k : {0, 1, 2}) {
+    EXPECT_TRUE(absl::IsDataLoss(more.engine(k)->RunPhase(verify).status()));
+  }
   ring_.RecoverAll(CopyAction::kLoad, {ring_.epoch(), 0}, older);
   EXPECT_EQ(*ring_.Pull(0), RandomTensors(RingTensors(), 7));
 }
