@@ -1,7 +1,7 @@
 // What AggClient does. Apart from agg_client.h because it needs gRPC and
 // protobuf, which users of the client need not see. Rows are in client_core.cc,
 // versions in client_pull.cc, the seed in client_seed.cc, shared
-// memory in client_regions.cc, small reductions in client_reduce.cc.
+// memory in client_regions.cc.
 #ifndef AGG_WORKER_CLIENT_CLIENT_CORE_H_
 #define AGG_WORKER_CLIENT_CLIENT_CORE_H_
 
@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <memory>
 #include <set>
-#include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -31,7 +30,6 @@
 #include "worker_client/pull_into.h"
 #include "worker_client/pull_stream.h"
 #include "worker_client/push_turn.h"
-#include "worker_client/reduction.h"
 #include "worker_client/round_trip.h"
 #include "worker_client/row_custody.h"
 #include "worker_client/row_pusher.h"
@@ -40,7 +38,6 @@
 #include "worker_client/tensor_devices.h"
 #include "worker_client/tensor_view.h"
 #include "worker_client/version_view.h"
-#include "worker_client/wait_report.h"
 
 namespace agg {
 
@@ -78,9 +75,6 @@ class ClientCore {
   absl::StatusOr<uint64_t> LatestVersion();
   absl::StatusOr<RoundOutcome> Wait(uint64_t version,
                                     CancelSource* cancel = nullptr);
-  absl::StatusOr<Reduction> Reduce(const std::string& what,
-                                   const std::vector<double>& values,
-                                   CancelSource* cancel);
   absl::Status Leave();
 
   uint64_t version() const { return version_; }
@@ -101,12 +95,6 @@ class ClientCore {
 
  private:
   using View = Membership::View;
-  // Which reduction is the next one.
-  struct ReductionPlace {
-    uint64_t version = 0;
-    uint64_t rewinds = 0;  // as JobView has them
-    uint32_t number = 0;   // those that were made at the version
-  };
 
   // Asks the shards whether they share memory.
   static JobDescription Describe(const JobView& view, ShardRegions* regions);
@@ -188,13 +176,6 @@ class ClientCore {
   // there.
   absl::Status AwaitPublished(const View& view, uint64_t version,
                               const CallLimit& limit, absl::Time* end);
-  // One view's part: asks until the sums are there. *waits: for whom, in words.
-  absl::StatusOr<Reduction> ReduceOnce(const View& view,
-                                       const std::string& what,
-                                       const std::vector<double>& values,
-                                       const CallLimit& limit,
-                                       WaitReport* report, std::string* waits)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(reduce_turn_);
   // Whether a pull failed because newer versions replaced its version.
   bool IsGone(const absl::Status& status) const;
 
@@ -210,8 +191,6 @@ class ClientCore {
   const std::vector<int> pipelined_shards_;  // of trips of a pipelined job
   AuditLog audit_;
   std::atomic<uint64_t> version_;
-  PushTurn reduce_turn_;  // a worker has one reduction at a time
-  ReductionPlace place_ ABSL_GUARDED_BY(reduce_turn_);
   PushTurn push_turn_;  // pushes take turns; before any mutex
   View pusher_view_ ABSL_GUARDED_BY(push_turn_);  // outlives the pusher
   std::unique_ptr<RowPusher> pusher_ ABSL_GUARDED_BY(push_turn_);

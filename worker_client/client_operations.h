@@ -5,8 +5,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -21,7 +19,6 @@
 #include "worker_client/operation_runner.h"
 #include "worker_client/operation_state.h"
 #include "worker_client/pull_into.h"
-#include "worker_client/reduction.h"
 #include "worker_client/round_trip.h"
 #include "worker_client/row_custody.h"
 #include "worker_client/shard_router.h"
@@ -56,9 +53,6 @@ class ClientOperations {
               const PushInfo& info,
               absl::Span<const MutableTensorView> parameters,
               const PullOptions& options);
-  // Into *made, which its work holds.
-  State Reduce(const std::string& what, std::vector<double> values,
-               std::shared_ptr<Reduction> made);
   // Goes on with a round that was cancelled, started.
   State Resume(const State& cancelled);
 

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -18,7 +17,6 @@
 #include "worker_client/job_view.h"
 #include "worker_client/membership.h"
 #include "worker_client/outcome_watch.h"
-#include "worker_client/reduction.h"
 #include "worker_client/row_custody.h"
 #include "worker_client/rpc_status.h"
 
@@ -42,17 +40,6 @@ class CoordinatorSession {
   absl::StatusOr<RoundOutcome> WaitRound(const JobView& view, uint64_t round,
                                          const RowName& row,
                                          const CallLimit& limit);
-  // A reduction's sums, or for whom it waits.
-  struct Reduced {
-    Reduction made;
-    std::vector<int> waiting_for;
-  };
-  // `number`: of those at `version`. Ends after some seconds with whom it waits
-  // for: then it is to be asked again.
-  absl::StatusOr<Reduced> Reduce(const JobView& view, uint64_t version,
-                                 uint32_t number, const std::string& what,
-                                 const std::vector<double>& values,
-                                 const CallLimit& limit);
   // The job's newest version; FAILED_PRECONDITION while it has none. ABORTED:
   // the view's epoch has ended, which the view knows from then on.
   absl::StatusOr<uint64_t> LatestVersion(const JobView& view);

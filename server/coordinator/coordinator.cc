@@ -115,7 +115,6 @@ void Coordinator::Start() {
 void Coordinator::CheckDeadlines() {
   joins_.Expire(clock_->Now());
   ExpireKeptAnswers();
-  SayWhoReducesNot();
   ExpireOrder();
   std::vector<uint64_t> progress;
   for (int i = 0; i < peers_.size(); ++i) {
@@ -293,7 +292,6 @@ void Coordinator::Drain(absl::Time deadline) {
     // A round that has just ended has answers; nothing else will have any.
     if (state_.epoch_on()) calls.Add(state_.ReplyToWaiters());
     calls.Add(state_.waiters()->FailAll(state_.CheckAcceptingCalls()));
-    calls.Add(state_.reductions()->FailAll(state_.CheckAcceptingCalls()));
     // No epoch begins any more in which shards could confirm it.
     if (!state_.epoch_on()) {
       calls.Add(kept_answers_.Refuse(state_.CheckAcceptingCalls()));

@@ -49,7 +49,6 @@
 #include "server/coordinator/round_reporter.h"
 #include "server/coordinator/round_result.h"
 #include "server/coordinator/rule_change.h"
-#include "server/coordinator/small_reductions.h"
 #include "server/round/phase.h"
 #include "server/round/recovery.h"
 #include "server/round/round_report.h"
@@ -150,15 +149,6 @@ class Coordinator {
   // UNAVAILABLE: it is done here, and they have not confirmed it in time.
   void Leave(uint64_t epoch, uint64_t session,
              std::function<void(absl::Status)> done);
-
-  // The sums over all workers (P51), when all shards keep them; or after
-  // SmallReductions::kAskAgain who is waited for. Errors as
-  // CoordinatorState::Reduce. Returns the number of the call that now waits,
-  // for CancelReduce, or 0.
-  uint64_t Reduce(uint64_t epoch, const ReduceCall& call,
-                  SmallReductions::Done done);
-  // The caller has gone: its `done` is not called. What it gave counts.
-  void CancelReduce(uint64_t number);
 
   // --- Calls of operators. A rule from the next round to open on, for as long
   // as the job goes on (P37). INVALID_ARGUMENT, FAILED_PRECONDITION
@@ -375,7 +365,6 @@ class Coordinator {
   // The bodies of deadlines_thread_ and address_thread_.
   void CheckDeadlinesEachSecond();
   void ExpireKeptAnswers();
-  void SayWhoReducesNot();
   void ExpireOrder();
   void CheckAddressEachSecond();
   // The text of the record of a round that is about to be prepared.
@@ -389,8 +378,6 @@ class Coordinator {
   // (P50). FactsIfDue asks them.
   void AnswerWhenKept(const std::string& what, KeptAnswers::Done done)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Reductions that are made now are answered when they are kept.
-  void KeepReductions() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status PropagateSession(uint64_t epoch, const SessionChange& change);
   // Carries out what the job's state asks for: shards, workers and waiters
   // hear what concerns them.

@@ -26,10 +26,6 @@ bool Coordinator::RunOnce() {
   if (!threaded_) join = joins_.TryNext();
   if (join != nullptr) ServeJoin(join);
   if (!threaded_) LookAtCheckpoint();
-  {
-    MutexLock lock(&mutex_);
-    KeepReductions();
-  }
   FactsIfDue();
   if (RunOperation() || join != nullptr || WaveIfDue()) return true;
   if (waved_round_.has_value()) return ExpireIfDue();  // it comes first

@@ -83,7 +83,6 @@ void CoordinatorState::NoteChange() {
   // are done again by it.
   JobChanges changes = rule_set_;
   changes.evicted = evicted_;
-  changes.reductions = reductions_.kept();
   if (job_ != nullptr && job_->finished()) {
     changes.finished = true;
     changes.failed = job_->failed();
@@ -108,7 +107,6 @@ void CoordinatorState::AdoptFacts(const JobFacts& facts, uint64_t version) {
   const absl::StatusOr<JobChanges> changes = ParseJobChanges(facts_.text);
   if (changes.ok()) {
     AddEvicted(changes->evicted, &evicted_);
-    reductions_.SetKept(changes->reductions);
     ApplyRules(*changes, version);
   } else {
     LogWarning("what was changed between rounds is lost: ",

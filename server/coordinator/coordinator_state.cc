@@ -222,7 +222,6 @@ DeferredCalls CoordinatorState::EndLastEpoch(const absl::Status& reason,
                                   : LogLevel::kError,
           no_epoch_.message());
   DeferredCalls calls = waiters_.FailAll(no_epoch_);
-  calls.Add(reductions_.FailAll(no_epoch_));
   calls.Add(Broadcast({JobEventKind::kShardLost, job_->version(),
                        std::string(no_epoch_.message())}));
   // Streams of the former epoch may still be open; their ends mean nothing.
@@ -303,9 +302,6 @@ absl::Time CoordinatorState::NextWake(absl::Time now) const {
   if (!epoch_on_) return draining_ ? absl::InfiniteFuture() : next_attach_at_;
   // They came while those before them were sent.
   if (facts_are_new_) return absl::InfinitePast();
-  if (reductions_.open() && reductions_.Due(ReductionJob())) {
-    return absl::InfinitePast();
-  }
   absl::Time wake = absl::InfiniteFuture();
   for (const auto& [rank, member] : job_->members()) {
     wake = std::min(wake, member.lease_end);

@@ -45,7 +45,6 @@
 #include "server/coordinator/round_result.h"
 #include "server/coordinator/rule_change.h"
 #include "server/coordinator/skipped_run.h"
-#include "server/coordinator/small_reductions.h"
 #include "server/coordinator/waiting_text.h"
 #include "server/round/combination_names.h"
 #include "server/round/phase.h"
@@ -189,18 +188,6 @@ class CoordinatorState {
   void NoteOffer(uint64_t epoch, int ordinal,
                  std::shared_ptr<const CloseOffer> offer);
 
-  // --- Small reductions beside the model (P51). SmallReductions::Add; errors
-  // also of CheckAcceptingCalls, SessionTable::Rank, SmallReductions::Check,
-  // and FAILED_PRECONDITION before the seed. What then is to be kept is in the
-  // facts.
-  DeferredCalls Reduce(uint64_t epoch, const ReduceCall& call, absl::Time now,
-                       SmallReductions::Done done, uint64_t* number);
-  // Makes the open one if nobody is waited for. All that are made, and their
-  // callers are not told yet.
-  std::vector<SmallReductions::Made> MakeReductions();
-  DeferredCalls SayWhoReducesNot(absl::Time now);
-  SmallReductions* reductions() { return &reductions_; }
-
   // The last one to leave a job that has begun, or might, ends it.
   absl::Status Leave(uint64_t session, absl::Time now);
   // --- Rounds. Closes the open round if the close policy says so. Then one of
@@ -277,7 +264,6 @@ class CoordinatorState {
   std::string WayBack() const;
   // REQUIRES: job() != nullptr
   CloseSnapshot Snapshot() const;
-  SmallReductions::Job ReductionJob() const;
   void NoteArrivals(const ClosingRound& round);
   // --- Waves.
   void NoteWaves(const CompleteRow& row);
@@ -328,7 +314,6 @@ class CoordinatorState {
   std::optional<absl::Time> standby_logged_at_;  // nothing: no standby
   Attendance attendance_;
   OutcomeWaiters waiters_;
-  SmallReductions reductions_;
   CombineOptions combine_;                      // of the open round
   std::optional<CombineOptions> next_combine_;  // from the next round on
   RecentRounds recent_rounds_;

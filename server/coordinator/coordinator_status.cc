@@ -107,7 +107,6 @@ DeferredCalls CoordinatorState::Announce(const JobEffects& effects) {
     attendance_.Forget(session);
     awaited_.Forget(session);
     calls.Add(waiters_.FailSession(session, reason));
-    calls.Add(reductions_.FailSession(session, reason));
   }
   calls.Add(AnnounceLosses(effects));
   calls.Add(ReplyToWaiters());

@@ -78,35 +78,6 @@ Json EvictedList(const std::vector<EvictedSession>& evicted) {
   return list;
 }
 
-constexpr char kReductions[] = "reductions";  // likewise
-
-Json ReductionList(const std::vector<KeptReduction>& reductions) {
-  Json list = Json::array();
-  for (const KeptReduction& one : reductions) {
-    list.push_back(Json{{"history", one.name.history},
-                        {"version", one.name.version},
-                        {"number", one.name.number},
-                        {"what", one.what},
-                        {"sums", LosslessNumbers(one.sums)},
-                        {"ranks", one.ranks},
-                        {"left_out", one.left_out}});
-  }
-  return list;
-}
-
-KeptReduction ReadReduction(const JsonMembers& members) {
-  KeptReduction one;
-  members.TakeInteger("history", &one.name.history);
-  members.TakeInteger("version", &one.name.version);
-  members.TakeInteger("number", &one.name.number);
-  members.Take("what", &one.what);
-  members.Take("sums", &one.sums);
-  members.TakeIntegers("ranks", &one.ranks);
-  members.TakeIntegers("left_out", &one.left_out);
-  if (one.ranks.empty()) members.Add("ranks", "empty", "at least one");
-  return one;
-}
-
 Json RuleList(const std::optional<RuleChange>& change) {
   Json list = Json::array();
   if (change.has_value()) list.push_back(RuleJson(*change));
@@ -141,8 +112,7 @@ JobChanges AfterRewind(const JobChanges& sealed, const JobChanges& newest) {
 
 std::string JobChangesText(const JobChanges& changes) {
   if (!changes.finished && !changes.rule.has_value() &&
-      !changes.next_rule.has_value() && changes.evicted.empty() &&
-      changes.reductions.empty()) {
+      !changes.next_rule.has_value() && changes.evicted.empty()) {
     return "";
   }
   Json json{{"finished", changes.finished},
@@ -152,9 +122,6 @@ std::string JobChangesText(const JobChanges& changes) {
             {"next_rule", RuleList(changes.next_rule)},
             {"next_round", changes.next_round}};
   if (!changes.evicted.empty()) json[kEvicted] = EvictedList(changes.evicted);
-  if (!changes.reductions.empty()) {
-    json[kReductions] = ReductionList(changes.reductions);
-  }
   return JsonLine(json);
 }
 
@@ -183,11 +150,6 @@ absl::StatusOr<JobChanges> ParseJobChanges(absl::string_view text) {
       evicted.emplace_back();
       one.TakeInteger("session", &evicted.back().session);
       one.Take("reason", &evicted.back().reason);
-    });
-  }
-  if (members.Has(kReductions)) {
-    members.TakeList(kReductions, [&](const JsonMembers& one) {
-      changes.reductions.push_back(ReadReduction(one));
     });
   }
   if (!errors.empty()) return errors.status();

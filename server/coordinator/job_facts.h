@@ -1,6 +1,6 @@
 // What changes between two rounds, and a recovery must not forget (P37): that
-// the job has finished, rules that operators have set, whom they have evicted,
-// and the last reductions (P51). Pure.
+// the job has finished, rules that operators have set, and whom they have
+// evicted. Pure.
 #ifndef AGG_SERVER_COORDINATOR_JOB_FACTS_H_
 #define AGG_SERVER_COORDINATOR_JOB_FACTS_H_
 
@@ -13,7 +13,6 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "server/combine/options.h"
-#include "server/coordinator/kept_reduction.h"
 #include "server/coordinator/rule_change.h"
 #include "server/round/recovery.h"
 
@@ -40,8 +39,7 @@ struct JobChanges {
   // From round next_round on; nothing: as now.
   std::optional<RuleChange> next_rule;
   uint64_t next_round = 0;
-  std::vector<EvictedSession> evicted;    // oldest first
-  std::vector<KeptReduction> reductions;  // likewise
+  std::vector<EvictedSession> evicted;  // oldest first
 };
 
 // What holds after a rewind (P37): how the job stood when the checkpoint was

@@ -14,7 +14,6 @@
 #include "proto/admin.pb.h"
 #include "proto/agg.pb.h"
 #include "proto/control.pb.h"
-#include "proto/reduction.pb.h"
 
 namespace agg {
 namespace {
@@ -73,7 +72,6 @@ std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>
 CountCalls(bool admin, CallCounts* counts) {
   DeclareServices(*v1::JoinRequest::descriptor()->file(), counts);
   DeclareServices(*v1::PhaseRequest::descriptor()->file(), counts);
-  DeclareServices(*v1::ReduceRequest::descriptor()->file(), counts);
   if (admin) {
     DeclareServices(*v1::SetRuleRequest::descriptor()->file(), counts);
   }

@@ -38,7 +38,6 @@
 #include "server/rpc/open_streams.h"
 #include "server/rpc/other_calls.h"
 #include "server/rpc/overtaken_readers.h"
-#include "server/rpc/reduction_service.h"
 #include "server/rpc/row_reports.h"
 #include "server/rpc/server_credentials.h"
 #include "server/rpc/shard_control_service.h"
@@ -145,7 +144,6 @@ class RpcServer::Impl {
                  &open_, &reports_, options.gate, options.clock),
         coordinator_(options.self, options.job, coordinator, &open_,
                      options.gate),
-        reductions_(options.self, options.job, coordinator, options.gate),
         gate_(options.gate) {
     if (options.admin) {
       admin_ = std::make_unique<AdminService>(
@@ -174,7 +172,6 @@ class RpcServer::Impl {
     builder.RegisterService(&shard_);
     builder.RegisterService(&control_);
     builder.RegisterService(&coordinator_);
-    builder.RegisterService(&reductions_);
     if (admin_ != nullptr) builder.RegisterService(admin_.get());
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) {
@@ -300,7 +297,6 @@ class RpcServer::Impl {
   ShardService shard_;
   ShardControlService control_;
   CoordinatorService coordinator_;
-  ReductionService reductions_;
   const CallerGate* const gate_;
   std::unique_ptr<AdminService> admin_;
   int port_ = 0;

@@ -1,9 +1,5 @@
 #include "server/coordinator/job_facts.h"
 
-#include <cmath>
-#include <cstdint>
-#include <limits>
-
 #include "absl/status/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -85,39 +81,6 @@ TEST(JobFactsTest, KrumReadsBackAndMayBeMissing) {
   const std::string text = JobChangesText(changes);
   EXPECT_THAT(text, testing::Not(testing::HasSubstr("krum")));
   EXPECT_TRUE(ParseJobChanges(text).ok());
-}
-
-TEST(JobFactsTest, ReductionsReadBackToTheBit) {
-  KeptReduction one;
-  one.name = {(uint64_t{1} << 63) + 1, 7, 3};
-  one.what = "the sum of \"x\" [2]";
-  one.sums = {0.1 + 0.2, -0.0, std::numeric_limits<double>::infinity(),
-              std::numeric_limits<double>::denorm_min(),
-              std::numeric_limits<double>::quiet_NaN()};
-  one.ranks = {0, 2};
-  one.left_out = {1};
-  JobChanges changes;
-  changes.reductions = {one, one};
-  changes.reductions[1].name.number = 4;
-  const auto read = ParseJobChanges(JobChangesText(changes));
-  ASSERT_TRUE(read.ok()) << read.status();
-  ASSERT_EQ(read->reductions.size(), 2u);
-  const KeptReduction& back = read->reductions[0];
-  EXPECT_TRUE(back.name == one.name);
-  EXPECT_EQ(back.what, one.what);
-  EXPECT_EQ(back.ranks, one.ranks);
-  EXPECT_EQ(back.left_out, one.left_out);
-  ASSERT_EQ(back.sums.size(), one.sums.size());
-  for (size_t i = 0; i + 1 < one.sums.size(); ++i) {
-    EXPECT_EQ(back.sums[i], one.sums[i]) << i;
-    EXPECT_EQ(std::signbit(back.sums[i]), std::signbit(one.sums[i])) << i;
-  }
-  EXPECT_TRUE(std::isnan(back.sums.back()));
-  EXPECT_EQ(read->reductions[1].name.number, 4u);
-  // As many as are kept, each number with all its digits: a shard takes them.
-  changes.reductions.assign(1, one);
-  changes.reductions[0].sums.assign(8192, -1.2345678901234567e-300);
-  EXPECT_LT(JobChangesText(changes).size(), size_t{1} << 18);
 }
 
 TEST(JobFactsTest, TheEvictedReadBackTheNewestOfThem) {

@@ -13,12 +13,10 @@ namespace agg {
 namespace {
 
 using testing::AllOf;
-using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::SizeIs;
 
 using EvictReply = Reply<absl::StatusOr<Eviction>>;
-using ReduceReply = Reply<absl::StatusOr<ReduceAnswer>>;
 using RuleReply = Reply<absl::StatusOr<RuleChangeResult>>;
 
 class KeptFactsTest : public RecoveryTest {
@@ -217,164 +215,6 @@ TEST_F(KeptFactsTest, RowsAreReservedBeforeMembersAreGivenBack) {
   const JobStatus status = job.cluster.coordinator()->Status();
   EXPECT_EQ(status.phase, JobPhase::kOpen) << status.message;
   EXPECT_THAT(status.workers, SizeIs(3));
-}
-
-// P51: who has not had the sums gets the same ones as who has, whichever
-// process is lost between the two.
-class KeptSumsTest : public KeptFactsTest {
- protected:
-  static ReduceReply Reduce(RunningJob* job, int32_t rank, double value,
-                            uint32_t number = 0) {
-    Coordinator* const coordinator = job->cluster.coordinator();
-    const JobStatus status = coordinator->Status();
-    ReduceCall call;
-    call.session = job->workers[static_cast<size_t>(rank)].session();
-    call.version = status.version;
-    call.number = number;
-    call.what = "the sum of x";
-    call.values = {value};
-    ReduceReply reply;
-    coordinator->Reduce(status.epoch, call, reply.callback());
-    return reply;
-  }
-  static void ExpectSums(const ReduceReply& reply, double sum) {
-    ASSERT_TRUE(reply.called());
-    ASSERT_TRUE(reply.Get().ok()) << reply.Get().status();
-    EXPECT_THAT(reply.Get()->sums, ElementsAre(sum));
-    EXPECT_THAT(reply.Get()->ranks, ElementsAre(0, 1));
-    EXPECT_EQ(reply.num_calls(), 1);
-  }
-};
-
-TEST_F(KeptSumsTest, SurviveEachKill) {
-  for (const int killed : {0, 1, 2}) {
-    RunningJob job(Replicated(3), SmallManifest(), 2);
-    RunTo(&job, 2);
-    const ReduceReply first = Reduce(&job, 0, 1);
-    job.cluster.Settle();
-    EXPECT_FALSE(first.called());
-    Reduce(&job, 1, 2);
-    job.cluster.Settle();
-    ExpectSums(first, 3);
-    if (killed == 0) {
-      job.cluster.RestartCoordinator();
-    } else {
-      job.cluster.RestartShard(killed);
-    }
-    ResumeAll(&job, 2, 0);
-    // It has not heard, and would give another value now.
-    const ReduceReply again = Reduce(&job, 1, 77);
-    job.cluster.Settle();
-    ExpectSums(again, 3);
-    // All go on.
-    Reduce(&job, 0, 10, 1);
-    const ReduceReply next = Reduce(&job, 1, 20, 1);
-    job.cluster.Settle();
-    ExpectSums(next, 30);
-    RunTo(&job, 3);
-    Reduce(&job, 0, 5);
-    const ReduceReply later = Reduce(&job, 1, 6);
-    job.cluster.Settle();
-    ExpectSums(later, 11);
-  }
-}
-
-TEST_F(KeptSumsTest, AreToldWhenAllShardsHaveThem) {
-  RunningJob job(Replicated(2), SmallManifest(), 2);
-  RunTo(&job, 2);
-  const ReduceReply first = Reduce(&job, 0, 1);
-  int num_facts = 0;
-  job.cluster.peer(1)->BeforeFacts([&] {
-    ++num_facts;
-    EXPECT_FALSE(first.called());
-  });
-  Reduce(&job, 1, 2);
-  EXPECT_FALSE(first.called());
-  job.cluster.Settle();
-  EXPECT_GE(num_facts, 1);
-  ExpectSums(first, 3);
-}
-
-// What is open is of the process alone: it is given again.
-TEST_F(KeptSumsTest, WhatIsOpenIsGivenAgain) {
-  RunningJob job(Replicated(2), SmallManifest(), 2);
-  RunTo(&job, 2);
-  const ReduceReply first = Reduce(&job, 0, 1);
-  job.cluster.peer(1)->ReportLost(absl::UnavailableError("gone"));
-  ASSERT_TRUE(first.called());
-  EXPECT_TRUE(absl::IsUnavailable(first.Get().status()));
-  job.cluster.Advance(absl::Seconds(2));
-  ResumeAll(&job, 2, 0);
-  const ReduceReply second = Reduce(&job, 1, 2);
-  job.cluster.Settle();
-  EXPECT_FALSE(second.called());
-  const ReduceReply again = Reduce(&job, 0, 1);
-  job.cluster.Settle();
-  ExpectSums(second, 3);
-  ExpectSums(again, 3);
-}
-
-TEST_F(KeptSumsTest, DoNotWaitForWhoIsEvictedOrHasLeft) {
-  RunningJob job(Replicated(2), SmallManifest(), 2);
-  RunTo(&job, 2);
-  const ReduceReply first = Reduce(&job, 0, 1);
-  const EvictReply evicted = Evict(&job.cluster, 1);
-  job.cluster.Settle();
-  ASSERT_TRUE(first.called());
-  ASSERT_TRUE(first.Get().ok()) << first.Get().status();
-  EXPECT_THAT(first.Get()->ranks, ElementsAre(0));
-}
-
-// Both would wait for ever: one for the other's row, the other here.
-TEST_F(KeptSumsTest, DoNotWaitForWhoWaitsForTheRound) {
-  RunningJob job(Replicated(2), SmallManifest(), 2);
-  RunTo(&job, 2);
-  const ReduceReply first = Reduce(&job, 0, 1);
-  ASSERT_TRUE(job.workers[1]
-                  .Contribute(2, RandomTensors(job.manifest, RowSeed(2, 1)))
-                  .ok());
-  job.cluster.Settle();
-  ASSERT_TRUE(first.called());
-  ASSERT_TRUE(first.Get().ok()) << first.Get().status();
-  EXPECT_THAT(first.Get()->ranks, ElementsAre(0));
-  EXPECT_THAT(first.Get()->left_out, ElementsAre(1));
-}
-
-// An accuracy at the end is what most jobs have.
-TEST_F(KeptSumsTest, AreMadeInAJobThatHasFinished) {
-  ClusterOptions options = Replicated(2);
-  options.coordinator.max_rounds = 2;
-  RunningJob job(options, SmallManifest(), 2);
-  RunTo(&job, 2);
-  ASSERT_TRUE(job.cluster.coordinator()->finished());
-  Reduce(&job, 0, 1);
-  const ReduceReply second = Reduce(&job, 1, 2);
-  job.cluster.Settle();
-  ExpectSums(second, 3);
-}
-
-TEST_F(KeptSumsTest, AreRefusedWithoutASessionAndBeforeTheSeed) {
-  RunningJob job(Replicated(2), SmallManifest(), 2);
-  ReduceCall call;
-  call.what = "x";
-  call.values = {1};
-  Coordinator* coordinator = job.cluster.coordinator();
-  ReduceReply observer;
-  coordinator->Reduce(coordinator->Status().epoch, call, observer.callback());
-  EXPECT_TRUE(absl::IsNotFound(observer.Get().status()))
-      << observer.Get().status();
-  ReduceReply stale;
-  coordinator->Reduce(coordinator->Status().epoch - 1, call, stale.callback());
-  EXPECT_TRUE(absl::IsAborted(stale.Get().status()));
-  LocalCluster cluster(Replicated(2));
-  LocalWorker first(&cluster, 0, SmallManifest());
-  ASSERT_EQ(first.Join(), absl::OkStatus());
-  call.session = first.session();
-  ReduceReply unseeded;
-  coordinator = cluster.coordinator();
-  coordinator->Reduce(coordinator->Status().epoch, call, unseeded.callback());
-  EXPECT_THAT(std::string(unseeded.Get().status().message()),
-              HasSubstr("no parameters yet"));
 }
 
 }  // namespace
