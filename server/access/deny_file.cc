@@ -76,14 +76,20 @@ absl::StatusOr<DenyRules> ParseDenyRules(absl::string_view text) {
   return rules;
 }
 
-DenyFile::DenyFile(std::string path, const Clock* clock, TokenFile::Reader read)
-    : path_(std::move(path)), clock_(clock), read_(std::move(read)) {}
+DenyFile::DenyFile(std::string path, const Clock* clock, TokenFile::Reader read,
+                   std::shared_ptr<LimitedCalls> calls)
+    : path_(std::move(path)),
+      clock_(clock),
+      read_(std::move(read)),
+      calls_(std::move(calls)) {}
 
 absl::StatusOr<std::unique_ptr<DenyFile>> DenyFile::Open(
-    const std::string& path, const Clock* clock,
-    const TokenFile::Reader& read) {
+    const std::string& path, const Clock* clock, const TokenFile::Reader& read,
+    std::shared_ptr<LimitedCalls> calls) {
+  if (calls == nullptr) calls = std::make_shared<LimitedCalls>(LookLimits());
   auto file = absl::WrapUnique(new DenyFile(
-      path, clock, read == nullptr ? TokenFile::SystemReader() : read));
+      path, clock, read == nullptr ? TokenFile::SystemReader() : read,
+      std::move(calls)));
   absl::StatusOr<std::string> text = file->Read(kAtStart);
   absl::StatusOr<DenyRules> rules = RulesOf(text);
   if (!rules.ok()) {
@@ -100,8 +106,8 @@ absl::StatusOr<std::unique_ptr<DenyFile>> DenyFile::Open(
 
 absl::StatusOr<std::string> DenyFile::Read(LookKind kind) {
   using Text = absl::StatusOr<std::string>;
-  return calls_.Get<Text>(kind, "read it",
-                          [read = read_, path = path_] { return read(path); });
+  return calls_->Get<Text>(kind, "read it",
+                           [read = read_, path = path_] { return read(path); });
 }
 
 DenyFile::Rules DenyFile::rules() {

@@ -40,10 +40,11 @@ class DenyFile {
   using Rules = std::shared_ptr<const DenyRules>;
 
   // Reads it; an error names the path and the reason. `clock` outlives it;
-  // `read` as TokenFile's, null: the system's files.
+  // `read` as TokenFile's, null: the system's files; `calls` as TokenFile's.
   static absl::StatusOr<std::unique_ptr<DenyFile>> Open(
       const std::string& path, const Clock* clock,
-      const TokenFile::Reader& read = nullptr);
+      const TokenFile::Reader& read = nullptr,
+      std::shared_ptr<LimitedCalls> calls = nullptr);
 
   // Those of now: looks at the file each TokenFile::kLook. One that cannot be
   // read any more, or has a mistake, changes nothing, which is logged once. The
@@ -52,7 +53,8 @@ class DenyFile {
   Rules rules();
 
  private:
-  DenyFile(std::string path, const Clock* clock, TokenFile::Reader read);
+  DenyFile(std::string path, const Clock* clock, TokenFile::Reader read,
+           std::shared_ptr<LimitedCalls> calls);
   absl::StatusOr<std::string> Read(LookKind kind);
   void Take(absl::StatusOr<std::string> text)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -60,7 +62,7 @@ class DenyFile {
   const std::string path_;
   const Clock* const clock_;
   const TokenFile::Reader read_;
-  LimitedCalls calls_{LookLimits()};
+  const std::shared_ptr<LimitedCalls> calls_;
   Mutex mutex_;
   std::string text_ ABSL_GUARDED_BY(mutex_);
   Rules rules_ ABSL_GUARDED_BY(mutex_);

@@ -49,7 +49,7 @@ absl::StatusOr<std::unique_ptr<Identities>> Identities::Make(
   auto identities = absl::WrapUnique(new Identities());
   if (!options.denied_file.empty()) {
     absl::StatusOr<std::unique_ptr<DenyFile>> denied =
-        DenyFile::Open(options.denied_file, clock, read);
+        DenyFile::Open(options.denied_file, clock, read, identities->calls_);
     if (!denied.ok()) {
       return absl::Status(
           denied.status().code(),
@@ -83,7 +83,7 @@ absl::Status Identities::Add(const std::string& field, IdentityOptions options,
         options.roles.Meets({Role::kWorker, Role::kObserver});
   } else {
     absl::StatusOr<std::unique_ptr<TokenFile>> tokens =
-        TokenFile::Open(options.token_file, clock, read);
+        TokenFile::Open(options.token_file, clock, read, calls_);
     if (!tokens.ok()) {
       return absl::Status(
           tokens.status().code(),

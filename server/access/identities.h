@@ -19,6 +19,7 @@
 #include "server/access/role.h"
 #include "server/base/clock.h"
 #include "server/base/denial_counts.h"
+#include "server/base/limited_calls.h"
 #include "server/base/mutex.h"
 #include "server/base/token_file.h"
 
@@ -124,6 +125,9 @@ class Identities {
   const Entry* FindToken(absl::string_view token) const;
   const Entry* FindSan(const std::vector<std::string>& sans) const;
 
+  // One for all files: a call that asks each of them waits for a disk once.
+  const std::shared_ptr<LimitedCalls> calls_ =
+      std::make_shared<LimitedCalls>(LookLimits());
   std::vector<Entry> entries_;
   std::unique_ptr<DenyFile> denied_;  // null: nobody is
   Mutex mutex_;

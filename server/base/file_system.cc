@@ -23,9 +23,7 @@ constexpr mode_t kFolderMode = 0755;
 
 // Of errno.
 absl::Status SystemError(absl::string_view operation, const std::string& path) {
-  const int error = errno;
-  return absl::ErrnoToStatus(error,
-                             absl::StrCat("cannot ", operation, " ", path));
+  return FileErrorOf(errno, operation, path);
 }
 
 // A file descriptor that is closed at the end.
@@ -192,6 +190,16 @@ class SystemFiles : public FileSystem {
 };
 
 }  // namespace
+
+absl::Status FileErrorOf(int error, absl::string_view operation,
+                         const std::string& path) {
+  const absl::Status status =
+      absl::ErrnoToStatus(error, absl::StrCat("cannot ", operation, " ", path));
+  const bool of_a_peer = absl::IsAborted(status) ||
+                         absl::IsUnavailable(status) ||
+                         absl::IsCancelled(status);
+  return of_a_peer ? absl::UnknownError(status.message()) : status;
+}
 
 std::unique_ptr<FileSystem> MakeSystemFiles() {
   return std::make_unique<SystemFiles>();

@@ -16,9 +16,16 @@
 
 namespace agg {
 
-// All errors have the code that absl::ErrnoToStatus gives the system's errno
+// All errors have the code that FileErrorOf gives the system's errno
 // (NOT_FOUND, RESOURCE_EXHAUSTED for a full disk, ..), and name operation and
 // path.
+
+// Returns the error of an operation on `path` as absl::ErrnoToStatus has it,
+// but UNKNOWN for the codes by which processes say that a peer is lost or an
+// epoch is over (ESTALE is ABORTED there, ENOLCK is UNAVAILABLE): who hears of
+// them tries again, and would do so for ever.
+absl::Status FileErrorOf(int error, absl::string_view operation,
+                         const std::string& path);
 
 // A file being written from its beginning. After an error of one method only
 // the destructor may follow: above all, a Sync that failed says nothing of what

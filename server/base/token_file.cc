@@ -107,12 +107,15 @@ bool SameToken(absl::string_view a, absl::string_view b) {
 TokenFile::Reader TokenFile::SystemReader() { return ReadSystemFile; }
 
 absl::StatusOr<std::unique_ptr<TokenFile>> TokenFile::Open(
-    const std::string& path, const Clock* clock, Reader read) {
+    const std::string& path, const Clock* clock, Reader read,
+    std::shared_ptr<LimitedCalls> calls) {
   if (read == nullptr) {
     read = ReadSystemFile;
     WarnAboutReaders(path);
   }
-  auto file = absl::WrapUnique(new TokenFile(path, clock, std::move(read)));
+  if (calls == nullptr) calls = std::make_shared<LimitedCalls>(LookLimits());
+  auto file = absl::WrapUnique(
+      new TokenFile(path, clock, std::move(read), std::move(calls)));
   absl::StatusOr<std::vector<std::string>> tokens = file->Read(kAtStart);
   if (tokens.ok() && tokens->empty()) {
     tokens = absl::InvalidArgumentError("it has no token");
@@ -131,7 +134,7 @@ absl::StatusOr<std::unique_ptr<TokenFile>> TokenFile::Open(
 
 absl::StatusOr<std::vector<std::string>> TokenFile::Read(LookKind kind) {
   using Bytes = absl::StatusOr<std::string>;
-  const Bytes bytes = calls_.Get<Bytes>(
+  const Bytes bytes = calls_->Get<Bytes>(
       kind, "read it", [read = read_, path = path_] { return read(path); });
   if (!bytes.ok()) return bytes.status();
   return ParseTokens(*bytes);

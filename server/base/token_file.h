@@ -58,9 +58,12 @@ class TokenFile {
 
   // Reads it. An error names `path` and the reason: it cannot be read, it has
   // no token, or as ParseTokens. One for which OthersMayRead is logged. `clock`
-  // outlives it; `read` null: the system's.
+  // outlives it; `read` null: the system's. `calls`, of LookLimits(), runs the
+  // reads: files that share one wait for a disk that hangs once, and not each;
+  // null: the file has its own.
   static absl::StatusOr<std::unique_ptr<TokenFile>> Open(
-      const std::string& path, const Clock* clock, Reader read = nullptr);
+      const std::string& path, const Clock* clock, Reader read = nullptr,
+      std::shared_ptr<LimitedCalls> calls = nullptr);
 
   // What is valid now, in the file's order; looks at the file if that is due. A
   // file that cannot be read any more, or is damaged, changes nothing, which is
@@ -74,8 +77,12 @@ class TokenFile {
   const std::string& path() const { return path_; }
 
  private:
-  TokenFile(std::string path, const Clock* clock, Reader read)
-      : path_(std::move(path)), clock_(clock), read_(std::move(read)) {}
+  TokenFile(std::string path, const Clock* clock, Reader read,
+            std::shared_ptr<LimitedCalls> calls)
+      : path_(std::move(path)),
+        clock_(clock),
+        read_(std::move(read)),
+        calls_(std::move(calls)) {}
 
   absl::StatusOr<std::vector<std::string>> Read(LookKind kind);
   void Take(const absl::StatusOr<std::vector<std::string>>& read)
@@ -84,7 +91,7 @@ class TokenFile {
   const std::string path_;
   const Clock* const clock_;
   const Reader read_;
-  LimitedCalls calls_{LookLimits()};
+  const std::shared_ptr<LimitedCalls> calls_;
   Mutex mutex_;
   Tokens tokens_ ABSL_GUARDED_BY(mutex_);
   absl::Time looked_at_ ABSL_GUARDED_BY(mutex_);

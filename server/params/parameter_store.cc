@@ -196,6 +196,10 @@ absl::StatusOr<std::shared_ptr<Snapshot>> ParameterStore::NextSnapshot(
   absl::Status added;
   for (int tries = 0; snapshot == nullptr && tries < kOwnTries; ++tries) {
     added = AddMemory();
+    if (!added.ok() && tries == 0) {
+      LogWarning(DescribeHolders(), ", and there is no memory for one more (",
+                 added.message(), "): the update waits for either");
+    }
     snapshot = pool_.TakeOverWithin(own_patience_);
   }
   if (snapshot != nullptr) return snapshot;

@@ -37,7 +37,7 @@ inline constexpr absl::Duration kRest = absl::Seconds(10);
 // let go, is waited for: a copy from a device, a frame that is being made. Then
 // a memory more than planned is tried, so often and so far apart.
 inline constexpr absl::Duration kOwnPatience = absl::Seconds(2);
-inline constexpr int kOwnTries = 5;
+inline constexpr int kOwnTries = 30;
 // Versions that can be pulled: the current one and the one before (P10).
 inline constexpr size_t kNumKeptVersions = 2;
 

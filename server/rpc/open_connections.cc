@@ -193,16 +193,24 @@ std::vector<std::string> OpenConnections::EndExpired() {
   MutexLock lock(&mutex_);
   const bool local = local_expires_ <= now;
   if (local) local_expires_ = absl::InfiniteFuture();
-  for (auto next = open_.begin(); next != open_.end(); ++next) {
-    const Connection& connection = next->second;
+  bool any_local = false;
+  for (auto next = open_.begin(); next != open_.end();) {
+    const auto entry = next++;
+    const Connection& connection = entry->second;
     const bool over =
         connection.of.local
             ? local
             : connection.expires.value_or(absl::InfiniteFuture()) <= now;
     if (!over || connection.ended) continue;
-    ended.push_back(connection.of.peer);
-    Shut(next);
+    if (calls_.inode(entry->first) != connection.inode) {
+      Forget(entry);  // its owner has left long ago
+      continue;
+    }
+    if (!connection.of.local) ended.push_back(connection.of.peer);
+    any_local |= connection.of.local;
+    Shut(entry);
   }
+  if (any_local) ended.push_back("a Unix socket (all of these are ended)");
   return ended;
 }
 

@@ -82,7 +82,8 @@ class OpenConnections {
   // Whether that was noted, and it is not over yet.
   bool KnowsExpiry(absl::string_view peer) const;
   // Ends connections whose certificate is over, all of the Unix sockets for one
-  // of these: who has a new certificate connects again. Returns their peer()s.
+  // of these: who has a new certificate connects again. Returns their peer()s,
+  // one text for all Unix sockets.
   std::vector<std::string> EndExpired();
 
   // The kernel ends a TCP connection whose other end takes nothing for a while

@@ -4,6 +4,7 @@
 #ifndef AGG_SERVER_RPC_OVERTAKEN_READERS_H_
 #define AGG_SERVER_RPC_OVERTAKEN_READERS_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -37,9 +38,15 @@ class OvertakenReaders {
   };
   void Note(const Reader& reader);
 
+  // Counts the frames of versions that readers have taken. One that goes up
+  // says that some reader still reads.
+  void NoteTaken() { ++num_taken_; }
+  int64_t num_taken() const { return num_taken_; }
+
  private:
   const std::shared_ptr<OpenConnections> connections_;
   const Clock* const clock_;
+  std::atomic<int64_t> num_taken_{0};
   Mutex mutex_;
   int64_t unsaid_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Time said_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();

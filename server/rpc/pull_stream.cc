@@ -140,6 +140,7 @@ void PullStream::End(const absl::Status& reason) {
 
 void PullStream::OnWriteDone(bool ok) {
   buffer_.Clear();  // at once: an update may want the memory
+  if (ok && overtaken_ != nullptr) overtaken_->NoteTaken();
   absl::Status end;
   {
     MutexLock lock(&mutex_);

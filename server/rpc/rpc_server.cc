@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <memory>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -47,10 +48,10 @@
 namespace agg {
 namespace {
 
-// Calls that are open when a server shuts down have been told that their
-// streams end: what is left is one answer, or one frame, for a reader that
-// takes it.
+// How long a server that shuts down waits for readers that take nothing.
 constexpr absl::Duration kLastAnswers = absl::Seconds(2);
+// How often it looks whether they do.
+constexpr absl::Duration kLookForReaders = absl::Milliseconds(100);
 
 // gRPC has one set of these switches per process, and they are not
 // thread-safe.
@@ -137,9 +138,10 @@ class RpcServer::Impl {
       : is_coordinator_(coordinator != nullptr),
         connections_(std::make_shared<OpenConnections>(
             PlacesForConnections(options.max_connections), Clock::Real())),
+        readers_(std::make_shared<OvertakenReaders>(connections_)),
         shard_({engine, &open_, /*cache=*/nullptr, &reports_, coordinator,
                 NotTheCoordinator(options.self, options.job), options.gate,
-                std::make_shared<OvertakenReaders>(connections_)}),
+                readers_}),
         control_(options.self, engine, options.copies, options.on_shards,
                  &open_, &reports_, options.gate, options.clock),
         coordinator_(options.self, options.job, coordinator, &open_,
@@ -201,27 +203,25 @@ class RpcServer::Impl {
     if (health != nullptr) health->SetServingStatus(service, serving);
   }
 
-  // Answers what is asked, within kLastAnswers. What is left then has a reader
-  // that takes nothing: gRPC could not even cancel such a call, whose bytes are
-  // stuck in a socket, so that connections end, too.
+  // Answers what is asked, and lets readers take their versions, until the
+  // deadline. When nobody has taken a frame for kLastAnswers, connections end:
+  // gRPC could not even cancel a call whose bytes are stuck in a socket.
   void Shutdown(absl::Time deadline) {
     listener_ = nullptr;
     if (server_ == nullptr) return;
-    const absl::Time end = std::min(deadline, absl::Now() + kLastAnswers);
-    std::thread ending([this, end] {
-      MutexLock lock(&mutex_);
-      while (!shut_ && absl::Now() < end) {
-        changed_.WaitFor(&mutex_, end - absl::Now());
-      }
-      if (!shut_) connections_->EndAll();
-    });
-    server_->Shutdown(absl::ToChronoTime(end));
+    std::thread ending;
+    try {
+      ending = std::thread([this, deadline] { EndStuckReaders(deadline); });
+    } catch (const std::system_error&) {  // there is no thread
+      connections_->EndAll();
+    }
+    server_->Shutdown(absl::ToChronoTime(deadline));
     {
       MutexLock lock(&mutex_);
       shut_ = true;
       changed_.NotifyAll();
     }
-    ending.join();
+    if (ending.joinable()) ending.join();
   }
 
   void EndConnections() { connections_->EndAll(); }
@@ -244,6 +244,24 @@ class RpcServer::Impl {
 
  private:
   using Acceptor = grpc::experimental::ExternalConnectionAcceptor;
+
+  void EndStuckReaders(absl::Time deadline) {
+    int64_t taken = readers_->num_taken();
+    absl::Time since = absl::Now();
+    MutexLock lock(&mutex_);
+    while (!shut_) {
+      const absl::Time now = absl::Now();
+      if (const int64_t by_now = readers_->num_taken(); by_now != taken) {
+        taken = by_now;
+        since = now;
+      }
+      if (now >= std::min(deadline, since + kLastAnswers)) {
+        connections_->EndAll();
+        return;
+      }
+      changed_.WaitFor(&mutex_, kLookForReaders);
+    }
+  }
 
   // Listens, but takes no connections yet.
   absl::Status OpenSockets(const RpcServerOptions& options,
@@ -293,6 +311,7 @@ class RpcServer::Impl {
   // Shared with what may end connections later than the services do.
   const std::shared_ptr<OpenConnections> connections_;
   OpenStreams open_;
+  const std::shared_ptr<OvertakenReaders> readers_;
   RowReports reports_;
   ShardService shard_;
   ShardControlService control_;

@@ -8,6 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/base/token_file.h"
+#include "tests/server/base/hanging_disk.h"
 
 namespace agg {
 namespace {
@@ -188,6 +190,26 @@ TEST_F(IdentitiesTest, SomeCanShowACertificateAlone) {
   EXPECT_TRUE(Make()->needs_certificates());
   options_.identities.pop_back();
   EXPECT_FALSE(Make()->needs_certificates());
+}
+
+// Else a caller would wait for each file behind the other, and each file would
+// keep a thread.
+TEST_F(IdentitiesTest, ADiskThatHangsIsWaitedForOnce) {
+  const auto disk = std::make_shared<HangingDisk>();
+  const auto made = Identities::Make(
+      options_, &clock_,
+      [disk,
+       files = files_](const std::string& path) -> absl::StatusOr<std::string> {
+        (void)disk->Read();
+        return files.at(path);
+      });
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_EQ(disk->num_reads(), 3);
+  disk->Hang(true);
+  clock_.Advance(TokenFile::kLook);
+  EXPECT_TRUE((*made)->Resolve(Token(kShard), &reason_).ok());
+  EXPECT_EQ(disk->num_reads(), 4);
+  disk->Hang(false);
 }
 
 }  // namespace

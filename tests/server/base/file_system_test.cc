@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -122,6 +123,21 @@ INSTANTIATE_TEST_SUITE_P(
                            return std::make_unique<SimDisk>();
                          }}),
     [](const testing::TestParamInfo<Disk>& info) { return info.param.name; });
+
+// A lost peer and an epoch that is over have these codes between processes: who
+// waits for a person then would try again for ever.
+TEST(FileErrorOfTest, NoFileSaysThatAPeerIsLost) {
+  for (const int error : {ESTALE, ENOLCK, EHOSTDOWN, EHOSTUNREACH, ENETDOWN,
+                          ENETUNREACH, ECONNREFUSED, ECANCELED, EDEADLK}) {
+    const absl::Status status = FileErrorOf(error, "open", "/a/b");
+    EXPECT_FALSE(absl::IsAborted(status) || absl::IsUnavailable(status) ||
+                 absl::IsCancelled(status) || status.ok())
+        << status;
+    EXPECT_THAT(status.message(), HasSubstr("cannot open /a/b"));
+  }
+  EXPECT_TRUE(absl::IsNotFound(FileErrorOf(ENOENT, "open", "/a")));
+  EXPECT_TRUE(absl::IsResourceExhausted(FileErrorOf(ENOSPC, "write", "/a")));
+}
 
 TEST(SystemFilesTest, FollowsNoLinkAndWaitsForNoPipe) {
   const std::unique_ptr<FileSystem> files = MakeSystemFiles();
