@@ -116,8 +116,8 @@ __device__ __forceinline__ bool AllBelow(const float (&x)[kCount],
   bool below = true;
 #pragma unroll
   for (int e = 0; e < kCount; ++e) {
-    below = below && (e >= num_elements ||
-                      (BitsOfFloat(x[e]) & 0x7fffffffu) < limit);
+    below = below &&
+            (e >= num_elements || (BitsOfFloat(x[e]) & 0x7fffffffu) < limit);
   }
   return below;
 }
@@ -141,9 +141,9 @@ __device__ __forceinline__ bool StepAndStore(const UpdateLaunch& p,
   }
   if (p.not_finite == nullptr) return true;
   if (p.narrowed == nullptr) return AllFinite(x->parameter, left);
-  return AllBelow(x->parameter, left,
-                  p.narrowed_dtype == kBf16 ? kBf16OverflowBits
-                                            : kF16OverflowBits);
+  return AllBelow(
+      x->parameter, left,
+      p.narrowed_dtype == kBf16 ? kBf16OverflowBits : kF16OverflowBits);
 }
 
 // Once per thread, for the word may be beyond the bus. All who write it write

@@ -10,9 +10,6 @@
 namespace agg {
 namespace {
 
-// sqrt(DBL_MIN): Horovod's bound, compared with squared norms.
-constexpr double kZeroNormSquared = 1.4916681462400413e-154;
-
 // One run over the tree, level by level. H and K live in the upper triangles
 // of dense arrays whose side is the number of nodes, made even by one zero row:
 // Adasum(a, 0) = a exactly, so padding is the odd one passing up.

@@ -12,9 +12,6 @@
 namespace agg {
 namespace {
 
-// sqrt(DBL_MIN): what rules take for the square of a row of zeros (adasum.cc).
-constexpr double kZeroNormSquared = 0x1p-511;
-
 // A non-finite element anywhere makes the row's diagonal entry non-finite, and
 // with it the sum, so that no pass over the rows is needed. `row` counts the
 // matrices' rows.

@@ -10,6 +10,10 @@
 
 namespace agg {
 
+// Rules take a row whose squared norm is below this for a row of zeros:
+// sqrt(DBL_MIN), Horovod's bound in its Adasum.
+constexpr double kZeroNormSquared = 0x1p-511;
+
 // Symmetric P x P matrix of doubles, G_ij = <row_i, row_j>. Only the upper
 // triangle is kept, row by row as kernels/backend.h has it: a job of 10,000
 // tensors holds as many of these. When compensated, every entry has a low part:

@@ -15,12 +15,10 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 // Rows of these exponents need no unit: the longest one's squares, and the norm
 // of a combination of 2^5 of them with 2^40 elements, stay inside the ranges of
 // double and of float32; the shortest one's square is far above the rules'
-// threshold for a row of zeros (2^-511, adasum.cc), and so are sums that
+// threshold for a row of zeros (kZeroNormSquared), and so are sums that
 // cancel.
 constexpr int kLargestExponent = 100;
 constexpr int kSmallestExponent = -200;
-// What rules take for the square of a row of zeros.
-constexpr double kZeroNormSquared = 0x1p-511;
 // Elements scaled at a time: a block of 32 rows fits a level-2 cache.
 constexpr int64_t kBlockElements = 2048;
 
