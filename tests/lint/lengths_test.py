@@ -14,15 +14,16 @@ def num_found(path, num_lines):
 class LengthsTest(unittest.TestCase):
 
     def test_files(self):
-        for path, limit in (("a.py", 400), ("tests/a.cc", 400), ("a.cc", 300),
-                            ("a.cu", 300), ("a-inl.h", 300), ("a.h", 120)):
+        for path, limit in (("a.py", 1000), ("tests/a.cc", 1000),
+                            ("tests/a.h", 1000), ("a.cc", 1000),
+                            ("a.cu", 1000), ("a-inl.h", 1000), ("a.h", 250)):
             self.assertEqual(num_found(path, limit), 0, path)
             self.assertEqual(num_found(path, limit + 1), 1, path)
-        self.assertEqual(num_found("a.csv", 401), 0)
+        self.assertEqual(num_found("a.csv", 1001), 0)
 
     def test_named_files_may_be_longer(self):
         path = next(path for path in lengths.LONG_FILES if path.endswith(".h"))
-        self.assertEqual(num_found(path, 1000), 0)
+        self.assertEqual(num_found(path, 1001), 0)
 
     def test_finds_functions(self):
         lines = ["namespace agg {", "constexpr int kTable[] = {", "    f(1),",
@@ -40,9 +41,9 @@ class LengthsTest(unittest.TestCase):
             lines = ["void f() {"] + ["  g();"] * num_lines + ["}"]
             return list(lengths.check({"server/a.cc": lines}))
 
-        self.assertEqual(found(40), [])
-        self.assertEqual(len(found(41)), 1)
-        self.assertIn("server/a.cc:1: void f has 41 lines", found(41)[0])
+        self.assertEqual(found(60), [])
+        self.assertEqual(len(found(61)), 1)
+        self.assertIn("server/a.cc:1: void f has 61 lines", found(61)[0])
 
 
 if __name__ == "__main__":
