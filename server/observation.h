@@ -46,20 +46,22 @@ class Observation {
       const ServerOptions& options, int ordinal, const ShardEngine* engine,
       const Exposure& exposure);
 
-  // Outlives the serving.
+  // Sets the coordinator, which outlives the serving.
   void SetCoordinator(const Coordinator* coordinator) {
     coordinator_ = coordinator;
   }
 
-  // Outlives the serving, too, as what SetDenials is given.
+  // Sets the counts of calls, which outlive the serving, as what SetDenials is
+  // given does.
   void SetCalls(const CallCounts* calls) { calls_ = calls; }
 
   void SetDenials(const DenialCounts* denials) { denials_ = denials; }
 
-  // Without TLS: null. Otherwise outlives the serving.
+  // Sets the certificates' source, which outlives the serving; null without
+  // TLS.
   void SetTls(TlsReload* tls) { tls_ = tls; }
 
-  // After each round, in their order, on one thread.
+  // Takes the report of each round, in their order, on one thread.
   void OnRound(const RoundReport& report);
 
   // Serves the metrics port; MetricsServer::Start's errors. Of `pages` it fills
@@ -67,7 +69,7 @@ class Observation {
   absl::Status Serve(const std::string& bind, int port, MetricsPages pages,
                      const HttpTransport& transport);
   void StopServing() { server_ = nullptr; }
-  // 0: not served.
+  // Port of the metrics; 0: not served.
   int port() const { return server_ == nullptr ? 0 : server_->port(); }
 
  private:

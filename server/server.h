@@ -75,8 +75,8 @@ class Server {
   int port() const;
   int metrics_port() const;  // 0 when metrics are off
 
-  // A drain for this reason follows, which no caller has asked for: it is
-  // audited, where a caller's is already.
+  // Notes that a drain for this reason follows, which no caller has asked for:
+  // it is audited here, where a caller's is audited already.
   void NoteStop(const std::string& reason) const;
   // Health turns NOT_SERVING first; then a round in execution is finished, a
   // shard other than 0 serves until the coordinator lets it go (P35), what
@@ -102,11 +102,12 @@ class Server {
   bool ServesMetrics() const;
   absl::Status StartMetrics();
   void EndConnectionsWithTheirCa();
-  // Of a Host header, from that address: whether it names this port.
+  // Returns a function that takes a Host header, and the address that it came
+  // from, and checks whether it names this port.
   std::function<absl::Status(const std::string&, const std::string&)>
   HostCheck();
   absl::Status StartRpc(int port);
-  // With the port that was chosen here.
+  // Addresses of the shards, with the port that was chosen here.
   std::vector<std::string> KnownShards() const;
   void OnDeviceLost(const absl::Status& status);
   void DrainParts(absl::Time deadline);
@@ -123,15 +124,16 @@ class Server {
   std::string local_socket_;   // "": none
   std::string region_socket_;  // "": none
 
-  // Before the parts, which call back until they are destroyed.
+  // Members that stand before the parts, since those call back until they are
+  // destroyed.
   mutable Mutex mutex_;
   CondVar changed_;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool drained_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status device_lost_ ABSL_GUARDED_BY(mutex_);  // OK: it is not
 
-  // In the order of their construction, and destroyed in the other order,
-  // except for what ~Server says.
+  // Parts in the order of their construction; they are destroyed in the other
+  // order, except for what ~Server says.
   CallCounts calls_;
   std::unique_ptr<TlsReload> tls_;         // null without TLS
   std::unique_ptr<TlsAcceptor> http_tls_;  // null without TLS there

@@ -24,7 +24,8 @@ void Server::Drain(absl::Time deadline) {
   {
     MutexLock lock(&mutex_);
     if (draining_) {
-      // Another caller's; when that one has returned nothing runs any more.
+      // Another caller drains already. When it has returned nothing runs any
+      // more.
       while (!drained_) changed_.Wait(&mutex_);
       return;
     }

@@ -15,7 +15,7 @@ namespace agg {
 
 // Who makes a call.
 struct Caller {
-  // Of the configuration; "": nobody is asked who they are.
+  // Name in the configuration; "" where nobody is asked who they are.
   std::string identity;
   Roles roles;
   // False: no identities are configured, and everybody may do everything.
@@ -45,9 +45,10 @@ struct MethodRule {
   int64_t bytes;
 };
 
-// Null: the table does not have it, and nobody may call it.
+// Returns the method's line; null if the table does not have it: then nobody
+// may call it.
 const MethodRule* FindMethod(absl::string_view method);
-// Its roles.
+// Returns the roles of the method; nothing if the table does not have it.
 std::optional<Roles> RolesOf(absl::string_view method);
 
 // OK, or PERMISSION_DENIED that says which role is missing.

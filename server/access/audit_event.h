@@ -30,7 +30,7 @@ struct AuditEvent {
 // replaced or escaped.
 std::string AuditLine(const AuditEvent& event);
 
-// Of each text of an event, and of a line.
+// Limits of each text of an event, and of a whole line.
 inline constexpr int kMaxAuditTextBytes = 256;
 inline constexpr int kMaxAuditBytes = 16384;
 

@@ -36,7 +36,7 @@ class AuditFile {
   AuditFile(const AuditFile&) = delete;
   AuditFile& operator=(const AuditFile&) = delete;
 
-  // Without a newline. Never blocks for the disk.
+  // Queues the line, which has no newline. Never waits for the disk.
   void Write(std::string line);
 
  private:

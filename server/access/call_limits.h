@@ -27,20 +27,22 @@ struct CallLimits {
   int64_t max_bytes_in_flight = 0;
 };
 
-// For all callers of a job together: what its workers need, several times over.
-// Defined for any number, since a configuration's may not have been checked
-// yet: 0 stands for what is below, 2^20 for what is above.
+// Returns the limits for all callers of a job together: several times what its
+// workers need. It takes any number, since a configuration's may not have been
+// checked yet: a number below 0 counts as 0, one above 2^20 as 2^20.
 CallLimits DefaultLimits(int max_workers);
-// For one identity, of those for all: three quarters of what can be filled up,
-// so that no identity alone keeps others out; all sessions.
+// Returns the limits for one identity, given those for all: three quarters of
+// what can be used up, so that no identity alone keeps others out. It may have
+// all sessions.
 CallLimits ShareOf(const CallLimits& all);
 
-// So many a second, and at once as many as in kBurst. Thread-compatible.
+// Allows `per_second` calls each second, and as many at once as come in kBurst.
+// Thread-compatible.
 class RateLimit {
  public:
   static constexpr absl::Duration kBurst = absl::Seconds(10);
 
-  // Full at `now`.
+  // The limit allows a full burst at `now`.
   RateLimit(double per_second, absl::Time now);
   bool Has(absl::Time now);
   void Take() { left_ -= 1.0; }  // REQUIRES: Has
@@ -60,7 +62,7 @@ class CallLimiter {
   static constexpr int kReservedStreams = 4096;
   static constexpr int kReservedWaitingCalls = 1024;
 
-  // `of_identity`: by name; `clock` outlives it.
+  // `of_identity` has limits by the identity's name. `clock` outlives it.
   CallLimiter(const CallLimits& all,
               const std::map<std::string, CallLimits>& of_identity,
               const Clock* clock);
@@ -71,7 +73,8 @@ class CallLimiter {
                                              const MethodRule& method,
                                              DenialReason* reason);
   const CallLimits& all() const { return limits_; }
-  // Those of all for a name that it does not know.
+  // Returns the identity's limits; those of all for a name that it does not
+  // know.
   const CallLimits& Of(const std::string& identity) const;
 
  private:
@@ -91,7 +94,7 @@ class CallLimiter {
   absl::Status Check(const MethodRule& method, Account* account,
                      DenialReason* reason)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // With 1, or back with -1.
+  // Adds what the call takes to the account (`sign` 1), or takes it off (-1).
   static void Book(const MethodRule& method, int sign, Account* account);
   void GiveBack(const MethodRule& method, Account* account, Account* own);
 

@@ -61,16 +61,18 @@ struct AccessOptions {
 struct Credentials {
   std::optional<std::string> token;  // of `authorization: Bearer TOKEN`
   std::vector<std::string> sans;     // of a certificate that was verified
-  // Its SHA-256, hexadecimal; "": there is none, or it is not wanted
-  // (Identities::wants_fingerprints).
+  // SHA-256 of that certificate, hexadecimal; "": there is none, or it is not
+  // wanted (Identities::wants_fingerprints).
   std::string fingerprint;
 };
 
-// "Bearer TOKEN", the scheme in any case; nothing if it is not that.
+// Returns the token of "Bearer TOKEN", the scheme in any case; nothing if it is
+// not that.
 std::optional<std::string> BearerToken(absl::string_view authorization);
 
-// The same, or the password of "Basic base64(USER:TOKEN)", as browsers send it;
-// whoever the user is. Nothing for what is neither.
+// Returns the token of "Bearer TOKEN", or the password of "Basic
+// base64(USER:TOKEN)", as browsers send it, whoever the user is. Nothing if it
+// is neither.
 std::optional<std::string> HttpToken(absl::string_view authorization);
 
 // Whether the name in a certificate is one that the pattern (as above) means.

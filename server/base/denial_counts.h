@@ -65,7 +65,7 @@ class DenialCounts {
   uint64_t count(DenialReason reason) const {
     return counts_[static_cast<size_t>(reason)].load();
   }
-  // Of the configuration; 0: nobody is asked who they are.
+  // Number of identities in the configuration; 0: nobody is asked who they are.
   void set_num_identities(uint64_t number) { num_identities_ = number; }
   uint64_t num_identities() const { return num_identities_.load(); }
 

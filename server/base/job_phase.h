@@ -19,8 +19,8 @@ enum class JobPhase : uint8_t {
   kDraining,          // the process is about to end
 };
 
-// By JobPhase; as StatusReply.phase in proto/agg.proto and the label of
-// aggserver_job_phase.
+// Names of the phases, by JobPhase, as StatusReply.phase in proto/agg.proto and
+// the label of aggserver_job_phase have them.
 inline constexpr std::array<const char*, 7> kJobPhaseNames = {
     "waiting_for_shards", "unseeded",   "open",    "closing",
     "finished",           "shard_lost", "draining"};

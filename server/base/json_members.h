@@ -37,12 +37,12 @@ class JsonMembers {
   bool Has(const char* name) const;
   void Take(const char* name, std::string* text) const;
   void Take(const char* name, bool* truth) const;
-  // What LosslessNumber has made.
+  // Reads what LosslessNumber has made.
   void Take(const char* name, double* number) const;
   void Take(const char* name, std::vector<double>* numbers) const;
-  // Base64.
+  // Reads bytes from their base64 text.
   void TakeBytes(const char* name, std::string* bytes) const;
-  // Integers from 0 to the most that T holds, and lists of them.
+  // Reads an integer from 0 to the most that T holds, or a list of them.
   template <typename T>
   void TakeInteger(const char* name, T* number) const {
     uint64_t wide = 0;
@@ -55,12 +55,13 @@ class JsonMembers {
       numbers->assign(wide.begin(), wide.end());
     }
   }
-  // An object; a list of objects, in order, up to the first error.
+  // Calls `read` with the members of an object, or of each object of a list, in
+  // order, up to the first error.
   using Read = std::function<void(const JsonMembers& members)>;
   void TakeObject(const char* name, const Read& read) const;
   void TakeList(const char* name, const Read& read) const;
 
-  // For what a Take cannot know.
+  // Adds an error that a Take cannot find by itself.
   void Add(const char* name, absl::string_view value,
            absl::string_view allowed) const;
   void Add(const absl::Status& error) const { errors_->Add(error); }

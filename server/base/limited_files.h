@@ -12,11 +12,12 @@
 namespace agg {
 
 struct FileLimits {
-  // Of what recoveries wait for: List, Open, and a Read of at most 1 MiB more
-  // than was asked for.
+  // Limits of the calls that recoveries wait for. `look` is for List and Open,
+  // `read` for a Read, of at most 1 MiB more than was asked for.
   absl::Duration look = absl::Seconds(10);
   absl::Duration read = absl::Seconds(60);
-  // Of what is written beside the rounds: a slow disk may sync for minutes.
+  // Limit of each call that writes, beside the rounds: a slow disk may take
+  // minutes to sync.
   absl::Duration write = absl::Minutes(10);
 };
 

@@ -30,22 +30,23 @@ class LineWriter {
   // `fd` stays the caller's, and outlives it. Nothing is set on it: others may
   // share it. Throws std::system_error if there is no thread to be had.
   LineWriter(int fd, Notice notice, size_t max_bytes = kMaxBytes);
-  // What is queued is given up: Flush first.
+  // Gives up what is queued: call Flush first.
   ~LineWriter();
   LineWriter(const LineWriter&) = delete;
   LineWriter& operator=(const LineWriter&) = delete;
 
-  // With its newline. Never blocks; allocates nothing but the notice.
+  // Queues the line, which ends with its newline. Never blocks; allocates
+  // nothing but the notice.
   void Write(absl::string_view line);
   // Waits until all that was queued is written, for `limit` at most; whether it
   // is.
   bool Flush(absl::Duration limit);
-  // So many lines so far.
+  // Number of lines that were dropped so far.
   uint64_t num_dropped() const { return num_dropped_.load(); }
 
-  // For a signal's handler, whose process ends: takes no lock, and writes what
-  // is queued until the reader has not moved for `limit`. A line that the
-  // thread is about to write may come twice.
+  // Writes what is queued from a signal's handler, whose process then ends.
+  // Takes no lock; goes on until the reader has not moved for `limit`. A line
+  // that the thread is about to write may come twice.
   void FlushAtCrash(absl::Duration limit);
 
  private:
@@ -58,7 +59,8 @@ class LineWriter {
   // The bytes behind the first `written` ones that are written next, whole
   // lines where there are any.
   size_t Peek(uint64_t written, char* bytes, size_t size) const;
-  // So many behind them are written, unless somebody else has said so.
+  // Counts so many bytes behind the first `written` ones as written, unless
+  // somebody else has said so.
   void Advance(uint64_t written, size_t num_bytes);
 
   const int fd_;

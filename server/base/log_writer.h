@@ -9,19 +9,19 @@
 
 namespace agg {
 
-// From here on, until the process's end, LogLine queues its lines and a thread
-// writes them to stderr (LineWriter): who reads slowly, or not at all, holds
-// nobody up, and costs lines. Process-wide, for programs that serve others.
-// Before it, and where no thread can be had, lines are written at once.
+// Makes LogLine queue its lines until the process's end; a thread writes them
+// to stderr (LineWriter). So a reader that is slow, or does not read, holds
+// nobody up, but costs lines. Process-wide, for programs that serve others.
+// Before this call, and where no thread can be had, lines are written at once.
 void StartLogWriter();
-// A line as it is, with its newline, behind those of the log.
+// Writes a line as it is, with its newline, behind those of the log.
 void WriteToStderr(absl::string_view line);
 // Waits until all lines are written, for `limit` at most; whether they are. To
 // be called before the process ends.
 bool FlushLog(absl::Duration limit);
-// The same from a signal's handler: as LineWriter::FlushAtCrash.
+// Writes all lines from a signal's handler, as LineWriter::FlushAtCrash does.
 void FlushLogAtCrash();
-// Lines that nobody has read, so far.
+// Number of lines so far that were dropped, since nobody read them.
 uint64_t DroppedLogLines();
 
 }  // namespace agg

@@ -60,8 +60,8 @@ class CondVar {
     const absl::Duration wait =
         std::clamp(timeout, absl::ZeroDuration(), absl::Hours(1));
     std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
-    // By the steady clock: the system's may be set back, and the wait would
-    // last as much longer.
+    // The steady clock counts, since the system's clock may be set back, and
+    // the wait would last as much longer.
     condition_.wait_until(lock, std::chrono::steady_clock::now() +
                                     absl::ToChronoNanoseconds(wait));
     lock.release();

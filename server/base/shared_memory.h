@@ -37,11 +37,11 @@ class SharedMemory {
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
 
-  // From here on the object's end empties the memory: its pages are free
-  // although another process still maps it, and reads zeros there. For what
-  // nobody may use any more: without this the others keep what is in it. (What
-  // a driver of theirs has locked, CUDA's say, stays theirs until they let go.)
-  // Thread-safe. REQUIRES: Create made it for kWrite.
+  // Makes the object's end empty the memory: its pages are free although
+  // another process still maps it, and reads zeros there. For memory that
+  // nobody may use any more: without this call, the others keep what is in it.
+  // (What a driver of theirs has locked, CUDA's for example, stays theirs until
+  // they let go.) Thread-safe. REQUIRES: Create made it for kWrite.
   void EmptyAtEnd() { empties_ = true; }
 
   // Takes the memory now. RESOURCE_EXHAUSTED: there is not so much.
@@ -49,7 +49,8 @@ class SharedMemory {
 
   char* data() const { return data_; }  // mapped with kRead: not to be written
   int64_t num_bytes() const { return num_bytes_; }
-  // To be handed out; below 0 for what was mapped.
+  // Descriptor to hand out to other processes; below 0 for memory that was
+  // mapped.
   int fd() const { return fd_.get(); }
 
  private:

@@ -31,8 +31,9 @@ std::string ValidUtf8(absl::string_view value);
 // "\x1b" for a byte, "\u202e", "\U000e0001". Spaces and all else stay. With
 // `keep_lines` newlines stay, too.
 std::string Shown(absl::string_view text, bool keep_lines = false);
-// The same in a JSON text, whose strings may have them: as JSON's escapes.
-// REQUIRES: well-formed UTF-8, and control characters below U+0020 are layout.
+// Replaces the same characters in a JSON text, whose strings may have them, by
+// JSON's escapes. REQUIRES: `json` is well-formed UTF-8, and its control
+// characters below U+0020 are layout.
 std::string ShownInJson(absl::string_view json);
 
 }  // namespace agg

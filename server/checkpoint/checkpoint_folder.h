@@ -21,9 +21,8 @@ namespace agg {
 
 // Processes may share the folder, and each shard may have one of its own: what
 // is done here is right for both. Thread-safe, if `files` is: it keeps nothing
-// but paths. Errors of the disk are
-// those of FileSystem and name the file; each ends the one checkpoint that it
-// happened to, and no file is tried twice.
+// but paths. Errors of the disk are those of FileSystem and name the file; each
+// ends the one checkpoint that it happened to, and no file is tried twice.
 class CheckpointFolder {
  public:
   // `life`: of this process, random. INVALID_ARGUMENT: a job's name that is no
@@ -32,7 +31,7 @@ class CheckpointFolder {
                                                const std::string& path,
                                                const std::string& job,
                                                uint64_t life);
-  // The same, and the error of Probe.
+  // Makes the folder as Make does, and returns Probe's error if there is one.
   static absl::StatusOr<CheckpointFolder> Open(FileSystem* files,
                                                const std::string& path,
                                                const std::string& job,
@@ -52,12 +51,13 @@ class CheckpointFolder {
   absl::Status Seal(const CheckpointManifest& manifest,
                     int64_t max_bytes = kMaxManifestBytes);
 
-  // Of the checkpoints that were made in epoch `line` or later, removes all but
-  // the newest sealed ones of `keep` (1 or more) distinct versions, and what
-  // was never sealed and is older than a sealed one. A version that is there
-  // twice is one that a job went on from: the newer one has the same bits. What
-  // is older than `line` is of a job that began anew since, and stays until a
-  // person removes it. Goes on after an error; returns the first one.
+  // Removes, of the checkpoints that were made in epoch `line` or later, all
+  // sealed ones but the newest of `keep` (1 or more) distinct versions, and
+  // those that were never sealed and are older than a sealed one. A version
+  // that is there twice is one that a job went on from: the newer one has the
+  // same bits. What is older than `line` belongs to a job that has begun anew
+  // since, and stays until a person removes it. Goes on after an error; returns
+  // the first one.
   absl::Status Retire(int keep, uint64_t line = 0);
 
   // Whether a part of that name is there, or cannot be looked for.
@@ -79,7 +79,7 @@ class CheckpointFolder {
   absl::StatusOr<std::vector<CheckpointState>> List(
       uint64_t* begun_anew = nullptr) const;
 
-  // PATH/JOB/NAME.
+  // Returns PATH/JOB/NAME of a checkpoint.
   std::string PathOf(const CheckpointId& id) const;
   const std::string& job_path() const { return job_path_; }  // PATH/JOB
   const std::string& job() const { return job_; }

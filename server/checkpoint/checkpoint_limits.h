@@ -7,12 +7,13 @@
 
 namespace agg {
 
-// Of the job's record, which is JSON. A rule remembers a number for each tensor
-// and worker at most, of up to 26 characters with what is between them: 1.33 GB
-// for 100,000 tensors and 512 workers. All else is small beside that, but for
-// what shadow rules remember.
+// Size limit of the job's record, which is JSON. A rule remembers a number for
+// each tensor and worker at most, of up to 26 characters with what is between
+// them: 1.33 GB for 100,000 tensors and 512 workers. All else is small beside
+// that, except what shadow rules remember.
 inline constexpr int64_t kMaxJobRecordBytes = 1'400'000'000;
-// Of manifest.json: the record in base64, and names and shapes of the tensors.
+// Size limit of manifest.json, which has the record in base64, and names and
+// shapes of the tensors.
 inline constexpr int64_t kMaxManifestBytes = 2'100'000'000;
 
 }  // namespace agg

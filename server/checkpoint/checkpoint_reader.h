@@ -38,12 +38,13 @@ class CheckpointReader {
       FileSystem* files, const std::string& folder,
       const CheckpointManifest& manifest);
 
-  // Moves with each piece that is read; null (the default): nobody looks.
-  // Outlives the reader.
+  // Sets what moves with each piece that is read; null (the default): nobody
+  // looks. It outlives the reader.
   void SetProgress(Progress* progress) { progress_ = progress; }
 
   const CheckpointManifest& manifest() const { return manifest_; }
-  // Of the checkpoint's own K. Its `slices` are those of any K.
+  // Plan for the number of shards that wrote the checkpoint. Its `slices` are
+  // the same for any number of shards.
   const ShardPlan& plan() const { return plan_; }
 
   // Compares length and CRC32C of a part with the manifest: reads what
@@ -70,9 +71,9 @@ class CheckpointReader {
     uint32_t crc32c = 0;
   };
 
-  // In pieces that a slow disk brings soon, each of them progress.
+  // Reads in pieces that a slow disk brings soon; each of them is progress.
   absl::Status Read(ReadableFile* file, int64_t offset, absl::Span<char> bytes);
-  // The open file of a part, as long as the manifest says.
+  // Returns the open file of a part, which is as long as the manifest says.
   absl::StatusOr<ReadableFile*> Part(int ordinal);
   std::string PathOf(int ordinal) const;
 

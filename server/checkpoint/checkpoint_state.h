@@ -35,16 +35,17 @@ struct CheckpointChoice {
   // The newest that somebody has sealed, whether it is complete or not; nothing
   // if nobody has seen one.
   absl::optional<CheckpointId> id;
-  // By ordinal, why that shard cannot load it; "": it can. Empty: all can.
+  // Reasons, by ordinal, why that shard cannot load it; "": it can. An empty
+  // list: all can.
   std::vector<std::string> missing;
   // Folders that could not be listed, so that there may be a newer one.
   std::string unreadable;
   // Why it could not be loaded when it was tried; "": it was not.
   std::string refused;
-  // A person has named it (or, without `id`, that the job begins anew):
-  // whatever the copies are.
+  // True if a person has named it (or, without `id`, has said that the job
+  // begins anew): it holds whatever the copies are.
   bool ordered = false;
-  // It is another job's: it says nothing of this one's copies.
+  // True if it is another job's: it says nothing of this one's copies.
   bool borrowed = false;
 };
 
@@ -59,7 +60,7 @@ CheckpointChoice ChooseCheckpoint(
     const std::vector<CheckpointListing>& listings,
     const absl::optional<CheckpointId>& known);
 
-// The same for one that is named.
+// Judges a checkpoint that is named, as ChooseCheckpoint judges the newest one.
 CheckpointChoice NamedCheckpoint(const std::vector<CheckpointListing>& listings,
                                  const CheckpointId& id);
 
@@ -70,10 +71,10 @@ uint64_t BegunAnew(const std::vector<CheckpointListing>& listings);
 // its part, and this one has none.
 bool NothingSinceBegunAnew(const std::vector<CheckpointListing>& listings);
 
-// All that are sealed, newest first.
+// Returns all checkpoints that are sealed, newest first.
 std::vector<CheckpointId> SealedCheckpoints(
     const std::vector<CheckpointListing>& listings);
-// Those of them that each shard can load.
+// Returns those of the sealed ones that each shard can load.
 std::vector<CheckpointId> CompleteCheckpoints(
     const std::vector<CheckpointListing>& listings);
 

@@ -37,7 +37,7 @@ class DurableFile {
   // step the file may be there or not.
   absl::Status Commit();
 
-  // Of what was appended.
+  // Length and CRC32C of the bytes that were appended.
   int64_t num_bytes() const { return num_bytes_; }
   uint32_t crc32c() const { return FinishCrc32c(crc_); }
 

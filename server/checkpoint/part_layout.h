@@ -18,8 +18,9 @@ namespace agg {
 struct PartLayout {
   std::vector<int32_t> slices;  // indices into the plan's slices, ascending
   int num_arrays = 1;           // parameters included
-  // Of entry i, slice i / num_arrays and array i % num_arrays: where its record
-  // begins. One more than entries: the last is where the directory begins.
+  // Offsets where records begin: entry i is array i % num_arrays of slice i /
+  // num_arrays. There is one more than entries: the last is where the directory
+  // begins.
   std::vector<int64_t> offsets;
   int64_t num_bytes = 0;  // of the file
 };

@@ -61,7 +61,7 @@ struct CompactedRound {
 CompactedRound CompactRound(absl::Span<const RowInfo> rows,
                             std::vector<GramMatrix> tensors);
 
-// Likewise, but the matrices are of the rows `present` (indices, ascending)
+// Makes the round from matrices of the rows `present` (indices, ascending)
 // alone. The others are excluded as rows that are not finite are.
 // REQUIRES: every tensor is present.size() square.
 CompactedRound CompactRound(absl::Span<const RowInfo> rows,

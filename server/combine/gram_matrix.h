@@ -24,16 +24,16 @@ class GramMatrix {
   GramMatrix() = default;
   explicit GramMatrix(int num_rows, bool compensated = false);
 
-  // From packed upper triangles, which are not copied. `lo` is empty for a
-  // plain one. REQUIRES: hi.size() == num_rows * (num_rows + 1) / 2 and
-  // lo.size() the same or 0.
+  // Makes a matrix of packed upper triangles, which are not copied. `lo` is
+  // empty for a plain one. REQUIRES: hi.size() == num_rows * (num_rows + 1) / 2
+  // and lo.size() the same or 0.
   static GramMatrix FromPacked(int num_rows, std::vector<double> hi,
                                std::vector<double> lo);
 
   int num_rows() const { return num_rows_; }
   bool compensated() const { return !lo_.empty(); }
   double operator()(int i, int j) const { return hi_[Index(i, j)]; }
-  // Low part; 0 when plain.
+  // Low part of the entry; 0 when plain.
   double lo(int i, int j) const { return lo_.empty() ? 0.0 : lo_[Index(i, j)]; }
   // The entries (i, i), (i, i + 1) .. (i, P - 1). Valid until a change.
   absl::Span<const double> UpperRow(int i) const {
@@ -56,7 +56,7 @@ class GramMatrix {
   double Trace() const;
 
  private:
-  // Where (i, j) lies, and (j, i).
+  // Index at which (i, j), which is also (j, i), lies.
   size_t Index(int i, int j) const {
     const size_t row = static_cast<size_t>(i < j ? i : j);
     const size_t column = static_cast<size_t>(i < j ? j : i);

@@ -32,10 +32,12 @@ enum RuleTrait : uint32_t {
   kKeepsState = 1 << 3,
   // It reads RuleInput::adacons; a config may set `adacons` only for it.
   kTakesAdaconsOptions = 1 << 4,
-  // Likewise RuleInput::krum, `krum`; and `krum.selected`.
+  // It reads RuleInput::krum; a config may set `krum` only for it, and
+  // `krum.selected` only with kSelectsSeveral.
   kTakesKrumOptions = 1 << 5,
   kSelectsSeveral = 1 << 6,
-  // Likewise RuleInput::geometric_median, `geometric_median`.
+  // It reads RuleInput::geometric_median; a config may set `geometric_median`
+  // only for it.
   kTakesGeometricMedianOptions = 1 << 7,
 };
 

@@ -36,7 +36,8 @@ struct ShadowReport {
 struct RoundStatistics {
   std::vector<double> row_norms;     // per row of `rows`; NaN: not finite
   std::vector<double> mean_cosines;  // per row, to the other rows
-  // Over the first min(W, kMaxMatrixRows) rows; NaN where one is excluded.
+  // Matrices over the first min(W, kMaxMatrixRows) rows; NaN where one is
+  // excluded.
   std::vector<double> gram;     // packed upper triangle, row by row
   std::vector<double> cosines;  // in the same order; NaN for zero rows, too
   double mean_pairwise_cosine = 0.0;
@@ -59,9 +60,9 @@ RoundStatistics ComputeStatistics(const CombineOptions& options,
                                   const Decision& decision,
                                   CombineState* next_state);
 
-// The same of rows that are compacted already. `rule_before`: the applied
-// rule's state before the round. *shadow_rules, that of the shadow rules,
-// advances (CombineState::shadow_rules).
+// Computes the statistics of rows that are compacted already. `rule_before` is
+// the applied rule's state before the round. *shadow_rules, the state of the
+// shadow rules, advances (CombineState::shadow_rules).
 RoundStatistics ComputeStatistics(
     const CombineOptions& options, const std::vector<RuleState>& rule_before,
     const CompactedRound& round, const Decision& decision,

@@ -1,6 +1,6 @@
-// From the configuration's `combination`, `shadow_rules`, `outliers`,
-// `step_scale` and `learning_rate` to CombineOptions. Apart from options.h,
-// since these fields alone are about combining.
+// Makes CombineOptions of the configuration's `combination`, `shadow_rules`,
+// `outliers`, `step_scale` and `learning_rate`. Apart from options.h, since
+// these fields alone are about combining.
 #ifndef AGG_SERVER_CONFIG_COMBINE_CONFIG_H_
 #define AGG_SERVER_CONFIG_COMBINE_CONFIG_H_
 

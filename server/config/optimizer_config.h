@@ -20,7 +20,8 @@ void CompleteOptimizer(v1::OptimizerConfig* config);
 absl::StatusOr<OptimizerOptions> MakeOptimizerOptions(
     const v1::OptimizerConfig& config);
 
-// As above. Names are unique and not empty.
+// Makes the options of the groups, with errors as MakeOptimizerOptions has
+// them. Names must be unique and not empty.
 absl::StatusOr<std::vector<GroupOptions>> MakeGroupOptions(
     const v1::JobConfig& config);
 

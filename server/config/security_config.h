@@ -13,13 +13,13 @@
 
 namespace agg {
 
-// Of the port of metrics and pages.
+// Settings of the port that serves metrics and pages.
 struct HttpSettings {
   enum class Tensors { kAuto, kShown, kHidden };
   bool insecure = false;             // plain, also beyond loopback, is meant
   bool asks = false;                 // who reads shows a token of an identity
   Tensors tensors = Tensors::kAuto;  // their names
-  // By which it may be asked for, besides its own; "*": any.
+  // Names by which the port may be asked for, besides its own; "*": any.
   std::vector<std::string> hosts = {};
 };
 

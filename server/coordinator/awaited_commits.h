@@ -18,8 +18,8 @@ namespace agg {
 // REQUIRES: ValidateManifest(manifest).ok().
 int NumReportingShards(const Manifest& manifest, int num_shards);
 
-// Of each session at most one commit, and the newest report of each shard, in
-// whatever order they come. Thread-compatible.
+// Keeps at most one commit of each session, and the newest report of each
+// shard, in whatever order they come. Thread-compatible.
 class AwaitedCommits {
  public:
   // Every shard from 1 to `num_reporting` has to report, and in a pipelined job
@@ -32,20 +32,21 @@ class AwaitedCommits {
   // round or of a higher or the same attempt is kept for its session.
   // REQUIRES: the session is alive.
   void Add(const CommitCall& call);
-  // A shard's report: the commit that waited for nothing else, which is not
-  // kept any longer. A report of an earlier round or attempt than the shard's
-  // last one changes nothing, and so does one of a shard that need not report.
+  // Takes a shard's report. Returns the commit that waited for nothing else,
+  // which is not kept any longer. A report of an earlier round or attempt than
+  // the shard's last one changes nothing, and so does one of a shard that need
+  // not report.
   // REQUIRES: the row's session is alive.
   std::optional<CommitCall> Report(int ordinal, const CompleteRow& row);
 
-  // Of a pipelined job: so many of the row's first waves all shards have. 0 of
-  // another row than their newest reports'.
+  // Returns how many of the row's first waves all shards have, in a pipelined
+  // job; 0 if the newest report of a shard is about another row.
   int Waves(const CompleteRow& row) const;
 
-  // The session is over.
+  // Forgets a session that is over.
   void Forget(uint64_t session) { sessions_.erase(session); }
-  // The round has ended: the commits of it and of earlier ones, which are not
-  // kept any longer.
+  // Takes the commits of this round, which has ended, and of earlier ones: they
+  // are not kept any longer.
   std::vector<CommitCall> TakeUpTo(uint64_t round);
 
  private:

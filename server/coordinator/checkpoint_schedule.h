@@ -39,23 +39,24 @@ class CheckpointSchedule {
   bool Due(const VersionId& id, bool finished, absl::Time now) const;
   // When Due may become true without another version.
   absl::Time NextDue(const VersionId& id, bool finished) const;
-  // One of `id` has been begun; it ends in End.
+  // Notes that a checkpoint of `id` has been begun; it ends in End.
   void Start(const VersionId& id, absl::Time now);
   DeferredCalls End(const absl::StatusOr<TakenCheckpoint>& result,
                     absl::Time now);
-  // It was due while another one was being written.
+  // Notes that a checkpoint was due while another one was being written.
   void Skip(const VersionId& id, absl::Time now);
 
-  // As soon as possible, whatever the options say. `done` may be null.
+  // Asks for a checkpoint as soon as possible, whatever the options say. `done`
+  // may be null.
   void Request(Done done);
   // Whether so few wait that one more may: kMaxWaiting at most.
   bool has_room() const { return waiting_.size() < kMaxWaiting; }
   static constexpr size_t kMaxWaiting = 64;
-  // All requests are refused, also those of one that is given up.
+  // Refuses all requests, also those for a checkpoint that is given up.
   DeferredCalls Refuse(const absl::Status& reason);
 
   bool began() const { return tried_at_ != absl::InfiniteFuture(); }
-  // The newest that this process has sealed or gone on from.
+  // The newest version that this process has sealed or gone on from.
   std::optional<VersionId> newest() const {
     return sealed_.made == 0 ? std::nullopt : std::make_optional(sealed_);
   }

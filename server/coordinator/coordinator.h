@@ -96,19 +96,20 @@ class Coordinator {
   // Whether another life of the coordinator answers at this one's address: then
   // this one ends (P21). Asks `find_other`, which may block.
   void CheckAddress();
-  // Hears of each checkpoint that the job goes on from, on the loop; must not
-  // block. Before Start.
+  // Sets what hears of each checkpoint that the job goes on from, on the loop;
+  // it must not block. Before Start.
   void SetOnRestored(std::function<void(const VersionId&)> callback) {
     on_restored_ = std::move(callback);
   }
-  // Hears of each worker that is lost (IsLoss), and of what happened in words,
-  // on the loop or the thread of a call; must not block. Before Start.
+  // Sets what hears of each worker that is lost (IsLoss), and of what happened
+  // in words, on the loop or the thread of a call; it must not block. Before
+  // Start.
   void SetOnLost(
       std::function<void(const Departure&, const std::string&)> callback) {
     on_lost_ = std::move(callback);
   }
-  // Called at most once, from any thread, by a coordinator that has held an
-  // epoch and is replaced. Before Start.
+  // Sets what is called at most once, from any thread, by a coordinator that
+  // has held an epoch and is replaced. Before Start.
   void SetOnSuperseded(std::function<void(const absl::Status&)> callback) {
     on_superseded_ = std::move(callback);
   }
@@ -157,9 +158,9 @@ class Coordinator {
   // it returns.
   absl::StatusOr<RuleChangeResult> SetRule(const RuleChange& change,
                                            const CombinationCheck& check);
-  // The same, answered when all shards have it, so that no process that is lost
-  // takes it along. UNAVAILABLE: the coordinator stops before, or they have not
-  // confirmed it in time (KeptAnswers).
+  // Does what SetRule does, and answers when all shards have the rule, so that
+  // a process that is lost does not take it along. UNAVAILABLE: the coordinator
+  // stops before, or they have not confirmed it in time (KeptAnswers).
   using RuleCallback = std::function<void(absl::StatusOr<RuleChangeResult>)>;
   void SetRuleEverywhere(const RuleChange& change, RuleCallback done);
   // Ends the rank's session for good, ABORTED "evicted: reason"; what it has
@@ -193,8 +194,8 @@ class Coordinator {
   // Idempotent.
   void Drain(absl::Time deadline);
 
-  // To which identity a session belongs, alive or ended (P45). Errors: as the
-  // calls of sessions, for the epoch (nothing: any); NOT_FOUND.
+  // Returns the identity that a session belongs to, alive or ended (P45).
+  // Errors: as the calls of sessions, for the epoch (nothing: any); NOT_FOUND.
   absl::StatusOr<std::string> OwnerOf(std::optional<uint64_t> epoch,
                                       uint64_t session) const;
   // --- Questions. The job's description; FAILED_PRECONDITION before there is
@@ -207,8 +208,8 @@ class Coordinator {
   bool finished() const;
 
  private:
-  // To be called when a commit or a report has come: most close no round, and
-  // the loop sleeps on.
+  // Wakes the loop if something is due. To be called when a commit or a report
+  // has come: most close no round, and the loop sleeps on.
   void WakeLoopIfDue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Has the loop run `operation`, or says why calls are not taken.
   absl::Status Enqueue(std::optional<uint64_t> epoch,
@@ -251,7 +252,7 @@ class Coordinator {
     Kind kind = Kind::kCheckpoint;
     RestoreCall restore;
     ResumeResult resume;
-    // With what was done, in words.
+    // Called when the order is done, with what was done, in words.
     std::function<void(absl::StatusOr<std::string>)> done;
     absl::Time until;          // dropped then, unless it is taken
     bool taken = false;        // a recovery decides or goes by it
@@ -268,7 +269,8 @@ class Coordinator {
   // An epoch has begun with it: what remains is that a checkpoint has it.
   void CompleteOrder(const std::string& text);
   absl::Status SealFacts();
-  // What the shards see, and what may be loaded of that.
+  // See notes what the shards see; Choose and ChooseOf find what may be loaded
+  // of that.
   void See(const std::vector<ShardInventory>& inventories);
   CheckpointChoice Choose(const std::optional<RestoreCall>& order);
   CheckpointChoice ChooseOf(std::vector<CheckpointListing> listings);
@@ -282,7 +284,7 @@ class Coordinator {
   absl::Status AwaitPerson(const std::string& what);
   std::string Remedies() const;
   void Note(const std::string& what);
-  // Of a job that is not seeded.
+  // Adopts the facts that the recovery has found for a job that is not seeded.
   void TakeUnseededFacts(const RecoveryDecision& decision);
   absl::StatusOr<std::string> ReadCheckpoint(uint64_t epoch,
                                              const VersionId& id,
@@ -352,7 +354,7 @@ class Coordinator {
   absl::Status CheckManifest(const JoinCall& call)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ForgetManifest(PeerGroup* peers, uint64_t epoch);
-  // The loop's half.
+  // The functions below do the loop's half of Joins.
   void MakeWayFor(const JoinCall& call);
   bool ForgetManifestIfDue();
   void FinishJoin(const std::shared_ptr<PendingJoin>& join,
@@ -398,8 +400,8 @@ class Coordinator {
   std::optional<ClosingRound> waved_round_;  // under way; the loop's
   VersionId reported_;                       // of the last round; the loop's
   bool record_was_cut_ = false;              // and the log says so; the loop's
-  // --- Of the loop: what was seen of checkpoints when all shards were attached
-  // last, and what came of trying to load them.
+  // State of the loop: what was seen of checkpoints when all shards were
+  // attached last, and what came of trying to load them.
   struct Refusal {
     std::string why;
     absl::Time until;  // it is not tried again before
@@ -408,7 +410,8 @@ class Coordinator {
   bool awaits_person_ = false;  // the last recovery has ended so
   bool borrows_ = false;        // what it loads is another job's
   bool by_order_ = false;       // an operator has said what it does
-  // What is older does not count: the job has begun anew by a person's word.
+  // Checkpoints that were made before this epoch do not count: an operator's
+  // order or the configuration has said that the job begins anew.
   std::optional<uint64_t> begun_anew_;
   const std::shared_ptr<LossListener> loss_listener_;  // peers hold it, too
 
@@ -423,12 +426,14 @@ class Coordinator {
   CoordinatorState state_ ABSL_GUARDED_BY(mutex_);
   std::deque<std::function<void()>> operations_ ABSL_GUARDED_BY(mutex_);
   std::optional<Order> order_ ABSL_GUARDED_BY(mutex_);
-  // By ordinal: of the job, and of the one that restore_job names.
+  // Checkpoints that the shards have listed, by ordinal: of the job, and of the
+  // one that restore_job names.
   std::vector<CheckpointListing> seen_ ABSL_GUARDED_BY(mutex_);
   std::vector<CheckpointListing> seen_of_other_ ABSL_GUARDED_BY(mutex_);
   KeptAnswers kept_answers_ ABSL_GUARDED_BY(mutex_);
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
-  // Of the loop; InfinitePast: it is awake, and looks before it sleeps again.
+  // Time until which the loop sleeps; InfinitePast: it is awake, and looks
+  // before it sleeps again.
   absl::Time asleep_until_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   bool threaded_ = false;  // set by Start, before its threads begin
   std::thread thread_;     // the loop

@@ -77,7 +77,7 @@ class CoordinatorState {
   // draining; ABORTED if the caller knows another epoch (nothing: any).
   absl::Status CheckAcceptingCalls(std::optional<uint64_t> epoch = {}) const;
   bool draining() const { return draining_; }
-  // From here on no call is taken and no round is closed. Idempotent.
+  // Takes no call and closes no round any more. Idempotent.
   DeferredCalls BeginDraining();
 
   // Renews a session's lease, in a job of that many shards: the version that is
@@ -138,17 +138,17 @@ class CoordinatorState {
   void AdoptFacts(const JobFacts& facts, uint64_t version);
   // Writes down what has changed, for all shards to keep.
   void NoteChange();
-  // What shards do not know yet; once.
+  // Returns the facts that shards do not know yet, once.
   std::optional<JobFacts> TakeNewFacts();
   // The job goes on though it has finished: from the next epoch on, which the
   // caller brings about. FAILED_PRECONDITION: it has not finished, or would end
   // at once. UNAVAILABLE: no epoch is on.
   absl::StatusOr<ResumeResult> Resume();
-  // They are to hear them again: they did not get them, or somebody waits for
-  // their word.
+  // Makes shards hear the facts again: they did not get them, or somebody waits
+  // for their word.
   void RepeatFacts() { facts_are_new_ = true; }
   const JobFacts& facts() const { return facts_; }
-  // Whom operators have ended, in any epoch.
+  // Sessions that operators have ended, in any epoch.
   const std::vector<EvictedSession>& evicted() const { return evicted_; }
 
   // Why parameters are not finite; "": they are, as far as rounds say.
@@ -210,18 +210,19 @@ class CoordinatorState {
   WaveStep NextWave() const;
   void AdvanceWave(const std::set<int32_t>& dropped);
   bool in_round() const { return in_round_; }
-  // Who has been waited for too long, if that is to be said now: to the log
-  // and to all workers.
+  // Says, to the log and to all workers, who has been waited for too long, if
+  // that is to be said now.
   DeferredCalls SayWhoIsWaitedFor(absl::Time now);
   // When something is due next if nothing changes before.
   absl::Time NextWake(absl::Time now) const;
 
-  // --- The rule. Coordinator::SetRule.
+  // --- The rule. Does what Coordinator::SetRule says.
   absl::StatusOr<RuleChangeResult> SetRule(const RuleChange& change,
                                            const CombinationCheck& check);
-  // For the open round or a later one. REQUIRES: job() != nullptr.
+  // Names the combination of the open round or of a later one.
+  // REQUIRES: job() != nullptr.
   CombinationNames CombinationOf(uint64_t round) const;
-  // Of the open round.
+  // Options with which the open round is combined.
   const CombineOptions& combine() const { return combine_; }
 
   // --- Whom to tell.
@@ -247,15 +248,15 @@ class CoordinatorState {
   // What a change leads to, if the job can be combined so.
   absl::StatusOr<CombineOptions> Changed(const CombineOptions& before,
                                          const RuleChange& change) const;
-  // A round opens, or may soon: what was set for it takes effect.
+  // Applies the combination that was set for the next round.
   void AdoptNextCombination();
   // Writes departures and the end to the log, and counts departures.
   void NoteEffects(const JobEffects& effects);
-  // Who is gone that has not left, to those who are in.
+  // Tells those who are in about workers that are gone without having left.
   DeferredCalls AnnounceLosses(const JobEffects& effects) const;
   JobPhase Phase() const;
   void LogEpoch(uint64_t epoch, const std::optional<JobStart>& start) const;
-  // The job has finished, if the facts say so.
+  // Finishes the job if the facts say that it has finished.
   void ApplyEnd();
   void ApplyRules(const JobChanges& changes, uint64_t version);
   DeferredCalls EndLastEpoch(const absl::Status& reason, absl::Time now);
@@ -268,7 +269,8 @@ class CoordinatorState {
   // --- Waves.
   void NoteWaves(const CompleteRow& row);
   OpenWaves::IsAlive IsAlive() const;
-  // Commits with frames that the round has ended without.
+  // BeginAwaiting begins, once in an epoch, to keep commits that came with
+  // frames; GiveUpAwaited gives up those that the round has ended without.
   void BeginAwaiting();
   void GiveUpAwaited(uint64_t round, absl::Time now);
   // The offers for the open round.
@@ -302,8 +304,8 @@ class CoordinatorState {
   uint64_t num_rewinds_ = 0;
   JobFacts facts_;
   bool facts_are_new_ = false;
-  // Its rule and next_rule: as an operator has set them last; none: as
-  // configured.
+  // The rule and next_rule in it are as an operator has set them last; nothing:
+  // as configured.
   JobChanges rule_set_;
   std::vector<EvictedSession> evicted_;  // oldest first
   CheckpointSchedule checkpoints_;

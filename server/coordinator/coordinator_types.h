@@ -72,14 +72,15 @@ struct JoinCall {
   int32_t rank = 0;
   SharedManifest manifest;
   std::string client;
-  // As JoinRequest of proto/agg.proto has them.
+  // Fields of JoinRequest (proto/agg.proto).
   uint64_t resume_session = 0;
   uint64_t resume_version = 0;
   uint64_t resume_made = 0;
-  // Who joins (P45); "": nobody is asked who they are.
+  // Identity that joins (P45); "": nobody is asked who they are.
   std::string identity = {};
   bool may_take_over = false;  // a rank whose session is another identity's
-  // Sessions at a time, of the identity and of all (P46); 0: not limited.
+  // Limits of sessions at a time, of the identity and of all (P46); 0: not
+  // limited.
   int32_t max_own_sessions = 0;
   int32_t max_sessions = 0;
 };
@@ -116,7 +117,7 @@ struct CommitInfo {
   RowInfo row;                 // the rank is filled in by the coordinator
   std::optional<double> loss;  // mean over the row's examples
   std::string traceparent;     // well-formed (proto/traceparent.h) or ""
-  // As CommitRequest of proto/agg.proto has them.
+  // Fields of CommitRequest (proto/agg.proto).
   uint32_t parameters_digest = 0;
   std::string absent_tensors;
 };
@@ -130,16 +131,17 @@ struct CommitCall {
   uint32_t attempt = 0;              // which of the session's pushes
   std::vector<uint32_t> row_crc32c;  // by ordinal; empty: not checked
   CommitInfo info;
-  // It came with a row's last frame, and counts when all shards have reported
-  // the row (P41); `reported`, filled in by the coordinator: they have.
+  // True if it came with a row's last frame: it counts when all shards have
+  // reported the row (P41). `reported`, which the coordinator fills in, says
+  // whether they have.
   bool with_frame = false;
   bool reported = true;
   absl::Time came_at = absl::InfinitePast();  // by the coordinator, if it waits
-  // Of a pipelined job: so many of the row's first waves are complete, as far
-  // as is known; what is committed by a call of its own is all there.
+  // Number of the row's first waves that are complete, in a pipelined job, as
+  // far as is known; a commit that comes by a call of its own is all there.
   int waves = kMaxWaves;
-  // Not OK: why it cannot be complete (ShardPeer::CheckPushed). Filled in by
-  // the coordinator.
+  // OK, or why the row cannot be complete (ShardPeer::CheckPushed). Filled in
+  // by the coordinator.
   absl::Status pushed;
 };
 

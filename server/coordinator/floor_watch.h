@@ -11,7 +11,7 @@
 
 namespace agg {
 
-// Of one epoch. Thread-compatible.
+// Watches one epoch. Thread-compatible.
 class FloorWatch {
  public:
   explicit FloorWatch(const CloseOptions& options) : options_(options) {}

@@ -22,8 +22,8 @@ namespace agg {
 // comes before its turn waits; else nothing is kept but the sums. Thread-safe.
 class GramSums {
  public:
-  // Of `tensors` (ascending) of the plan, which outlives it; each is num_rows
-  // square.
+  // Sums the Grams of `tensors` (ascending) of the plan, which outlives it;
+  // each is num_rows square.
   GramSums(const ShardPlan& plan, const std::vector<int32_t>& tensors,
            int num_rows, bool compensated);
 

@@ -13,7 +13,8 @@
 
 namespace agg {
 
-// Of one epoch, whose end serves all shards that wait then. Thread-compatible.
+// Handles one epoch, whose end serves all shards that wait then.
+// Thread-compatible.
 class Handover {
  public:
   // How long the job stands still for the checkpoint.
@@ -39,7 +40,7 @@ class Handover {
   // No round is in execution any more: from here on the limit counts.
   void StandStill(absl::Time now);
   absl::Time deadline() const { return deadline_; }
-  // They are let go: nobody waits any more. Returns their ordinals.
+  // Lets all of them go: nobody waits any more. Returns their ordinals.
   std::set<int> Take();
 
  private:

@@ -23,7 +23,7 @@ struct EvictedSession {
   uint64_t session = 0;
   std::string reason;  // what its calls get, with ABORTED
 };
-// So many are kept, the newest.
+// Number of evicted sessions that are kept: the newest ones.
 inline constexpr size_t kMaxEvictedSessions = 256;
 
 // Adds those of `more` that `evicted` lacks, up to kMaxEvictedSessions.
@@ -34,9 +34,9 @@ struct JobChanges {
   bool finished = false;
   bool failed = false;  // it has finished by giving up
   std::string end_reason;
-  // In effect; nothing: as configured.
+  // Rule in effect; nothing: as configured.
   std::optional<RuleChange> rule;
-  // From round next_round on; nothing: as now.
+  // Rule from round next_round on; nothing: as now.
   std::optional<RuleChange> next_rule;
   uint64_t next_round = 0;
   std::vector<EvictedSession> evicted;  // oldest first
@@ -49,8 +49,8 @@ JobChanges AfterRewind(const JobChanges& sealed, const JobChanges& newest);
 
 // One line of JSON; "" if nothing has changed.
 std::string JobChangesText(const JobChanges& changes);
-// The reverse. DATA_LOSS: not JSON; INVALID_ARGUMENT: a line for each field
-// that is missing or of another type.
+// Reads back what JobChangesText has made. DATA_LOSS: not JSON;
+// INVALID_ARGUMENT: a line for each field that is missing or of another type.
 absl::StatusOr<JobChanges> ParseJobChanges(absl::string_view text);
 
 // Facts with their place in the order, for a checkpoint's manifest: one line of

@@ -19,7 +19,7 @@
 
 namespace agg {
 
-// Of the version that the last round has published.
+// Describes the job at the version that the last round has published.
 struct JobRecord {
   uint64_t history = 0;  // the epoch of the last seed or rewind
   // The epoch of the last seed, or of a person's word to go on from another
@@ -27,8 +27,8 @@ struct JobRecord {
   uint64_t line = 0;
   bool started = false;   // enough workers have been in once
   int64_t num_steps = 0;  // applied, for the optimizer's bias correction
-  // The combination that has left `state`: rules, scopes, AdaCons' options.
-  // Of the rest the configuration decides.
+  // The combination that has left `state`: rules, scopes, AdaCons' options. The
+  // configuration decides the rest.
   RuleOptions rule;
   std::vector<RuleOptions> shadow_rules;
   CombineState state;
@@ -39,18 +39,20 @@ struct JobRecord {
 // One line of JSON; equal records make equal texts. NaN and infinities are
 // kept. Texts that are not UTF-8 get U+FFFD.
 std::string JobRecordText(const JobRecord& record);
-// The same; a text of more than `max_bytes` is made again without what shadow
-// rules remember, and *cut becomes true: they serve statistics alone.
+// Makes the text as above. If it has more than `max_bytes`, makes it again
+// without what shadow rules remember, and sets *cut: they serve statistics
+// alone.
 std::string JobRecordText(JobRecord record, int64_t max_bytes, bool* cut);
 
-// The reverse. DATA_LOSS: not JSON; INVALID_ARGUMENT: a line for each field
-// that is missing, of another type or out of range.
+// Reads back what JobRecordText has made. DATA_LOSS: not JSON;
+// INVALID_ARGUMENT: a line for each field that is missing, of another type or
+// out of range.
 absl::StatusOr<JobRecord> ParseJobRecord(absl::string_view text);
 
 // The state with which a job that is configured as `now` goes on: what a rule
 // remembers survives if the rule is the same, as for a change of rules in a
-// running job (rule_change.h). Of a rule with another number of segments than
-// this job has nothing survives.
+// running job (rule_change.h). Nothing survives of a rule that had another
+// number of segments than this job has.
 CombineState StateToGoOnWith(const JobRecord& record, const CombineOptions& now,
                              size_t num_tensors);
 

@@ -67,7 +67,7 @@ class JobState {
     return contributions_;
   }
 
-  // ABORTED for another epoch than the one that is on.
+  // Returns ABORTED for another epoch than the one that is on.
   absl::Status CheckEpoch(uint64_t epoch) const;
 
   // --- Join: checked, begun (the former session ends), passed to the shards by
@@ -86,7 +86,8 @@ class JobState {
   // The session for a Join (P26): the one that it had before, or a new number.
   // ABORTED: what it had is over for good, or another one has the rank.
   absl::StatusOr<uint64_t> SessionFor(const JoinCall& call) const;
-  // Of a session that is alive: it goes on, with a fresh lease.
+  // Whether a session is alive, so that a Join with it goes on in it;
+  // ResumeJoin then gives it a fresh lease.
   bool Resumes(uint64_t session) const { return sessions_.Rank(session).ok(); }
   JoinResult ResumeJoin(const JoinCall& call, absl::Time now);
   SessionChange BeginJoin(const JoinCall& call, uint64_t session);
@@ -97,13 +98,15 @@ class JobState {
   // --- Sessions. NOT_FOUND or the reason of the end for those not alive.
   absl::StatusOr<Member*> Find(uint64_t session);
   absl::Status Renew(uint64_t session, absl::Time now);
-  // Its connection broke: the lease ends after reconnect_grace at the latest.
+  // Shortens the lease of a session whose connection broke: it ends after
+  // reconnect_grace at the latest.
   absl::Status BeginGrace(uint64_t session, absl::Time now);
   absl::Status Leave(uint64_t session);
   // Ends the rank's session with ABORTED "evicted: reason". NOT_FOUND: nobody
   // has joined as that rank, or nobody any more; the message says why.
   absl::StatusOr<Eviction> Evict(int32_t rank, const std::string& reason);
-  // These are over, with their reasons, whatever becomes of the job.
+  // Remembers these sessions as ended, with their reasons, whatever becomes of
+  // the job.
   void KeepEvicted(const std::vector<EvictedSession>& evicted);
   // Ends sessions whose lease is over; when the next one ends, otherwise.
   absl::Time ExpireLeases(absl::Time now);
@@ -113,7 +116,7 @@ class JobState {
   // outcome no longer kept), INVALID_ARGUMENT (ValidateCommit). One that is not
   // `reported` waits for its outcome, too, and leaves its worker uncommitted.
   OutcomeAnswer Commit(const CommitCall& call, absl::Time now);
-  // All shards have so many waves of a committed row.
+  // Notes that all shards have so many waves of a committed row.
   void NoteWaves(const CompleteRow& row, int waves);
   // The rank whose gradient this call commits though its round has been closed
   // without a row of it, or has ended with or without one; nothing: it is not
@@ -145,9 +148,10 @@ class JobState {
   // Ends the job before its time, for good; `why` is for people.
   void Fail(const std::string& why);
   bool failed() const { return failed_; }
-  // It had finished before its epoch ended: nobody is told again.
+  // Marks the job as finished, as it was when its former epoch ended: nobody is
+  // told again.
   void StayFinished(const std::string& why, bool failed);
-  // Likewise, if the version that an epoch goes on from is the last one.
+  // Does the same if the version that an epoch goes on from is the last one.
   void StayFinishedIfDue();
   // The limit of the configuration that the version has reached, in words; "":
   // none, so that the job could go on.
@@ -155,7 +159,8 @@ class JobState {
   // JobRecord::line.
   uint64_t line() const { return line_; }
 
-  // What of a JobRecord is known here: history, started, outcomes, used rows.
+  // Fills in what is known here of a JobRecord: history, started, outcomes,
+  // used rows.
   void FillRecord(JobRecord* record) const;
 
   JobEffects TakeEffects() { return std::exchange(effects_, JobEffects()); }
@@ -163,15 +168,16 @@ class JobState {
  private:
   // Takes members_[rank] out. The caller adds the change for the shards.
   void EndSession(int32_t rank, DepartureKind kind, const absl::Status& reason);
-  // For Leave, the end of a lease and an eviction: with the change for the
-  // shards, and the seed role passed on.
+  // Ends the session, notes the change for the shards, and passes the seed role
+  // on. For a Leave, the end of a lease and an eviction.
   void RemoveMember(int32_t rank, DepartureKind kind,
                     const absl::Status& reason);
   void PassSeedRole();
   bool HasContribution(int32_t rank, uint64_t session) const;
   void FinishIfLastLeft();
   std::string MaxRoundsReached() const;
-  // Of the last round; nothing: there was none, or it is not kept.
+  // Scale-invariant iterations up to the last round; nothing: there was no
+  // round, or its outcome is not kept.
   std::optional<double> LastTau() const;
   bool ReachesTau(double tau) const;
   static std::string TauReached(double tau);
@@ -218,7 +224,7 @@ class JobState {
   uint64_t history_ = 0;  // the epoch of the last seed or rewind
   uint64_t line_ = 0;     // as JobRecord has it
   uint64_t highest_session_ = 0;
-  // Of each rank that has had one in this epoch.
+  // Newest session of each rank that has had one in this epoch.
   std::map<int32_t, uint64_t> newest_sessions_;
   std::optional<SharedManifest> manifest_;
   std::string manifest_of_;  // who brought it, for people; "": not known

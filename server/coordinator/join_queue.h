@@ -38,16 +38,18 @@ class PendingJoin {
         deadline_(deadline) {}
 
   const JoinCall& call() const { return call_; }
-  // When the loop has to have it at the latest.
+  // Time by which the loop has to have it.
   absl::Time deadline() const { return deadline_; }
 
   // CANCELLED when nobody waits for the answer. A worker that does not know its
   // session could neither work nor leave, and the round would wait for it until
   // its lease is over.
   absl::Status CheckCaller() const;
-  // From here on only the loop answers. False: it has been answered.
+  // Makes the loop the only one that answers from now on. False: the Join has
+  // been answered.
   bool BeginJoining();
-  // Unless the loop has it, or it has been answered: then false.
+  // Answers with `status`. False, and nothing happens, if the loop has the Join
+  // or it has been answered.
   bool Refuse(const absl::Status& status);
   // REQUIRES: BeginJoining was true; at most once.
   void Answer(absl::StatusOr<JoinResult> result);
@@ -66,7 +68,7 @@ class PendingJoin {
 class JoinQueue {
  public:
   static constexpr size_t kMaxWaiting = 1024;
-  // For a reservation, and for waiting behind others.
+  // Limit of a reservation, and of waiting behind others.
   static constexpr absl::Duration kTimeout = absl::Seconds(30);
 
   // UNAVAILABLE when kMaxWaiting wait. Their manifests are bounded by who takes
@@ -76,7 +78,7 @@ class JoinQueue {
   std::shared_ptr<PendingJoin> TryNext();
   // Waits for one; null after Stop.
   std::shared_ptr<PendingJoin> Next();
-  // The one that is served has got what it needs: the next may come.
+  // Notes that the served one has got what it needs: the next may come.
   void Served();
 
   // The shards (their names, by ordinal) whose memory the served one needs, and
@@ -87,7 +89,7 @@ class JoinQueue {
   // Refuses those whose deadline has passed: UNAVAILABLE naming who is waited
   // for. What shards do for the served one goes on.
   void Expire(absl::Time now);
-  // Next returns null from here on.
+  // Makes Next return null from now on.
   void Stop();
 
  private:
@@ -99,7 +101,7 @@ class JoinQueue {
   CondVar changed_;
   std::deque<std::shared_ptr<PendingJoin>> waiting_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<PendingJoin> served_ ABSL_GUARDED_BY(mutex_);
-  // By ordinal; "": has answered.
+  // Names of the shards that are waited for, by ordinal; "": it has answered.
   std::vector<std::string> awaited_ ABSL_GUARDED_BY(mutex_);
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
 };

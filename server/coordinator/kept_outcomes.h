@@ -31,7 +31,7 @@ class KeptOutcomes {
   static constexpr int kNumKept = 16;
 
   KeptOutcomes() = default;
-  // Oldest first, of which the last kNumKept are kept.
+  // Takes outcomes, the oldest first, and keeps the last kNumKept of them.
   explicit KeptOutcomes(std::vector<RecordedOutcome> rounds)
       : rounds_(std::move(rounds)) {
     while (rounds_.size() > kNumKept) rounds_.erase(rounds_.begin());
@@ -43,8 +43,8 @@ class KeptOutcomes {
     if (rounds_.size() > kNumKept) rounds_.erase(rounds_.begin());
   }
 
-  // As `session` sees it (0: as an observer) that asks about its `attempt`;
-  // nothing if it is not kept.
+  // Returns the outcome of a round for `session` (0: an observer) that asks
+  // about its `attempt`; nothing if it is not kept.
   std::optional<RoundResult> Find(uint64_t round, uint64_t session,
                                   uint32_t attempt) const {
     for (const RecordedOutcome& kept : rounds_) {

@@ -40,12 +40,12 @@ class LossListener {
 
   // Calls `on_loss`, with no lock held, unless Stop was called before.
   void Notify(uint64_t epoch, const absl::Status& reason);
-  // Likewise `on_draining`: shard `ordinal` waits to be let go.
+  // Calls `on_draining` in the same way: shard `ordinal` waits to be let go.
   void NotifyDraining(uint64_t epoch, int ordinal);
-  // Likewise `on_complete`: the shard has these rows (P41).
+  // Calls `on_complete` in the same way: the shard has these rows (P41).
   void NotifyComplete(uint64_t epoch, int ordinal,
                       const std::vector<CompleteRow>& rows);
-  // Likewise `on_offer`: the shard offers a close (P44).
+  // Calls `on_offer` in the same way: the shard offers a close (P44).
   void NotifyOffer(uint64_t epoch, int ordinal,
                    std::shared_ptr<const CloseOffer> offer);
   // When this returns, no callback runs, and none will be called.

@@ -26,13 +26,13 @@ struct RecoveryDecision {
     kUnseeded,  // copies are left, but not of all parts, and no checkpoint
   };
   Kind kind = Kind::kNothing;
-  // Of all copies in the end; zeros with kNothing, kWait, kUnseeded.
+  // Version of all copies in the end; zeros with kNothing, kWait, kUnseeded.
   VersionId target;
-  // Which one is loaded: kLoad and kRewind.
+  // The checkpoint that is loaded, with kLoad and kRewind.
   absl::optional<VersionId> checkpoint;
   std::vector<RecoverPlan> plans;  // by ordinal
-  // Some copy is void once all have carried out their plans: with replication
-  // all have to fetch then. Never without.
+  // True if some copy is void once all have carried out their plans: with
+  // replication all have to fetch then. It is never set without replication.
   bool fetch = false;
   std::string text;  // what was found and what is done: one line for the log
 };
@@ -50,7 +50,8 @@ RecoveryDecision DecideRecovery(const std::vector<ShardInventory>& inventories,
 std::vector<MemberState> SurvivingMembers(
     const std::vector<ShardInventory>& inventories);
 
-// The highest that is reported (P37); DecideRecovery puts it into all plans.
+// The newest facts that a shard has reported (P37); DecideRecovery puts them
+// into all plans.
 JobFacts NewestFacts(const std::vector<ShardInventory>& inventories);
 
 // The highest session that anybody has heard of: new ones are above it. 0:

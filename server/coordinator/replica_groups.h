@@ -11,7 +11,8 @@
 
 namespace agg {
 
-// Of one round. Workers that said no digest are in none of it.
+// Groups the workers of one round by their parameters. Workers that sent no
+// digest are in none of the groups.
 struct ReplicaGroups {
   // Ranks with the same digest, ascending; the largest group first, of equal
   // ones the one with the lowest rank.
@@ -26,7 +27,7 @@ struct ReplicaGroups {
   std::string Text() const;
 };
 
-// By the report's parameters_digests.
+// Groups the workers by the report's parameters_digests.
 ReplicaGroups GroupReplicas(const RoundReport& report);
 
 }  // namespace agg

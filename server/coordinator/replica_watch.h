@@ -12,18 +12,18 @@
 
 namespace agg {
 
-// Of one epoch. Thread-compatible.
+// Watches one epoch. Thread-compatible.
 class ReplicaWatch {
  public:
   // A digest is of a part of the parameters, another one in each round (P49): a
   // difference is over when none was seen in so many rounds.
   static constexpr uint64_t kQuietRounds = 64;
 
-  // fails: a difference ends the job.
+  // `fails`: a difference ends the job.
   explicit ReplicaWatch(bool fails) : fails_(fails) {}
 
-  // Round `round` had these. Logs a line when other ranks differ than before,
-  // and when none has for kQuietRounds.
+  // Notes the groups of round `round`. Logs a line when other ranks differ than
+  // before, and when none has for kQuietRounds.
   void Note(uint64_t round, const ReplicaGroups& replicas);
   // ReplicaGroups::differing of the last round that had some; none once that is
   // kQuietRounds ago.

@@ -59,8 +59,8 @@ class RoundEngine {
   void BeginEpoch(uint64_t epoch);
   // After Reset: the job goes on from this record, combined as `now`.
   void Restore(const JobRecord& record, const CombineOptions& now);
-  // What of a JobRecord is known here, of the last version that was published:
-  // all but history, started, outcomes and used rows.
+  // Fills in what of a JobRecord is known here, of the last version that was
+  // published: all but history, started, outcomes and used rows.
   void FillRecord(JobRecord* record) const;
   // The round that was about to be published when its epoch ended; nothing:
   // there is none, or it was asked for before. With it the engine goes on as
@@ -122,19 +122,20 @@ class RoundEngine {
   // input_ of their Grams. A row that a shard lacks slices of, though it was
   // committed, is left out by name, as a row that is not finite would be.
   absl::Status Close(RoundReport* report);
-  // kClose of closed_ on all shards, but for those that have offered it.
+  // Runs kClose with closed_ on all shards, except those that have offered it.
   absl::StatusOr<std::vector<PhaseResult>> RunClose(GramSums* sums);
   // Opens the round again on all shards; offers do not stand any more.
   absl::Status Abandon();
-  // Takes out of closed_ what shards have named, or have other bytes of than
-  // the commit says; whether there are any.
+  // Takes out of closed_ the rows that shards have named, and those of which a
+  // shard has other bytes than the commit says. Returns whether there are any.
   bool DropIncomplete(const std::vector<PhaseResult>& results,
                       RoundReport* report);
   void DropRow(const IncompleteRow& row, RoundReport* report);
   std::vector<int32_t> AllTensors() const;
   // Makes input_ of the Grams of closed_.
   absl::Status Compact(GramSums* sums);
-  // kCompensatedGram of these tensors on all shards, into input_.
+  // Fetches the compensated Grams of these tensors (kCompensatedGram on all
+  // shards) into input_.
   absl::Status Compensate(const std::vector<int>& tensors);
 
   // --- Stepping. Norms (if needed) and the update.
@@ -158,12 +159,13 @@ class RoundEngine {
   };
   Phase WavePhase(PhaseKind kind, int wave) const;
   std::vector<int32_t> TensorsOf(int wave) const;
-  // By tensor of the wave, of the rows that become closed_; all are empty
-  // without rows.
+  // Closes the wave with the committed rows of `ranks`, which become closed_.
+  // Returns the Gram of each tensor of the wave; all are empty without rows.
   absl::StatusOr<std::vector<GramMatrix>> CloseWave(
       int wave, const std::vector<int32_t>& ranks);
   Decision DecideTensor(const GramMatrix& gram) const;
-  // Likewise, by tensor; *grams are compensated ones where that was needed.
+  // Decides each tensor of the wave; in *grams, compensated ones take the place
+  // of those that are not enough.
   absl::StatusOr<std::vector<Decision>> DecideWave(
       int wave, std::vector<GramMatrix>* grams);
   // The rows of closed_ that are in the sum.
@@ -179,21 +181,21 @@ class RoundEngine {
   // Norms or the update as one shard needs it: with its own tensors alone.
   Phase StepPhase(PhaseKind kind, const Decision& decision,
                   const std::vector<float>& trust, int ordinal) const;
-  // One phase on all shards; Grams go to *sums, which may be null. Results are
-  // by ordinal.
+  // Runs one phase on all shards; Grams go to *sums, which may be null. Results
+  // are by ordinal.
   absl::StatusOr<std::vector<PhaseResult>> RunOnAll(const Phase& phase,
                                                     GramSums* sums = nullptr);
-  // Likewise, the phase made for each shard on the thread that calls it. Not on
-  // shards that `skipped` says, whose results are empty.
+  // Runs a phase on all shards, made for each one on the thread that calls it.
+  // A shard that `skipped` names is left out; its result is empty.
   absl::StatusOr<std::vector<PhaseResult>> RunEach(
       PhaseKind kind, const std::function<Phase(int)>& make_phase,
       GramSums* sums, const std::vector<bool>& skipped = {});
   // What the phase of the update brings for replicas.
   void AddReplicaPlan(const Decision& decision, const std::vector<float>& trust,
                       int ordinal, Phase* phase) const;
-  // The trust-free half of StepPhase.
+  // Fills in the part of StepPhase that needs no trust ratio.
   void FillScalars(const Decision& decision, StepPlan* step) const;
-  // With replication: a skipped round is prepared, too.
+  // Prepares a skipped round, too, if there is replication; else does nothing.
   absl::Status PrepareUnchanged(const RoundReport& report);
   void SetNextRecord(const RoundReport& report);
   // The round is published: what rules remember moves on.
@@ -213,14 +215,16 @@ class RoundEngine {
   uint64_t round_ = 0;
   Manifest manifest_;
   ShardPlan plan_;
-  // By ordinal, ascending: the tensors that the shard has slices of.
+  // Tensors of which each shard has slices, by ordinal, ascending.
   std::vector<std::vector<int32_t>> tensors_of_shard_;
   std::vector<Wave> waves_;
   int64_t num_steps_ = 0;  // applied
-  // Before the round in execution. Shadow rules' states are the reporter's.
+  // State before the round in execution. Shadow rules' states are the
+  // reporter's.
   CombineState state_;
   std::vector<RuleState> rule_before_;  // before the last finished round
-  // Of the round in execution, or the last one until its facts are taken.
+  // Grams and rows of the round in execution, or of the last one until its
+  // facts are taken.
   CompactedRound input_;
   std::vector<RowInfo> row_infos_;  // committed
   std::vector<RoundRow> rows_;      // parallel to row_infos_
@@ -228,7 +232,7 @@ class RoundEngine {
   std::vector<std::vector<uint32_t>> row_crc32c_;
   std::vector<int> closed_;  // indices of the rows that the round has
   CloseOffers offers_;       // of the round in execution
-  // By ordinal: its offer was taken, and the shard closes the round with the
+  // Shards, by ordinal, whose offer was taken: they close the round with the
   // next phase that names the rows.
   std::vector<bool> by_offer_;
   std::vector<ShardSeconds> shard_seconds_;  // by ordinal

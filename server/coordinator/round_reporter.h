@@ -39,19 +39,19 @@ class RoundReporter {
   RoundReporter(const RoundReporter&) = delete;
   RoundReporter& operator=(const RoundReporter&) = delete;
 
-  // From here on a thread of its own computes and calls back. Without it, Add
-  // does.
+  // Starts a thread, which computes and calls back from now on. Without it, Add
+  // does both.
   void Start();
 
-  // The next round. Waits while the one before it has not been reported.
+  // Takes the next round. Waits while the one before it has not been reported.
   void Add(RoundFacts facts, RoundReport report);
   // Waits until everything has been reported.
   void Flush();
 
-  // What shadow rules remember, after the last round that was added; waits for
-  // its report.
+  // Returns what shadow rules remember after the last round that was added;
+  // waits for its report.
   std::vector<std::vector<RuleState>> ShadowRules();
-  // What they go on with.
+  // Sets what they go on with.
   void SetShadowRules(std::vector<std::vector<RuleState>> states);
 
  private:
@@ -64,7 +64,8 @@ class RoundReporter {
   void Finish(Round round);
 
   const Callback on_report_;
-  // Of shadow rules. Used by the thread that computes, and between two rounds.
+  // States of the shadow rules. Used by the thread that computes, and between
+  // two rounds.
   std::vector<std::vector<RuleState>> shadow_rules_;
 
   Mutex mutex_;

@@ -12,7 +12,7 @@
 
 namespace agg {
 
-// Of one epoch: a new seed begins anew. Thread-compatible.
+// Counts the rounds of one epoch: a new seed begins anew. Thread-compatible.
 class SkippedRun {
  public:
   // The job is to end after `max_rounds` such rounds in a row; 0: never.
@@ -34,8 +34,8 @@ class SkippedRun {
   // "the parameters have not been finite since round 0 (tensor "w", .."; "":
   // they are, as far as this epoch's rounds say.
   std::string NotFiniteText() const;
-  // For people who ask how the job is; "" while at most one was skipped, and
-  // the parameters are finite.
+  // Text for people who ask how the job is; "" while at most one round was
+  // skipped and the parameters are finite.
   std::string Text() const;
   // Why the job has to end; "" while it has not to.
   std::string FailureText() const;

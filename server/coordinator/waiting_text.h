@@ -20,9 +20,10 @@ struct Waiting {
   int32_t seed_rank = -1;            // has the seed role; -1: nobody
   uint64_t round = 0;                // the open round
   std::vector<int32_t> uncommitted;  // members of it that have not committed
-  // Have joined since it began: they wait for the version that it makes.
+  // Ranks that have joined since it began: they wait for the version that it
+  // makes.
   std::vector<int32_t> joining;
-  // With a quorum: so many of them are waited for; 0: all.
+  // Number of uncommitted members that a quorum still waits for; 0: all.
   int32_t num_needed = 0;
   // Since when rows are waited for; InfiniteFuture: nobody has committed.
   absl::Time rows_since = absl::InfiniteFuture();

@@ -21,14 +21,16 @@ class WavedRound {
  public:
   explicit WavedRound(size_t num_rows) : num_left_out_(num_rows) {}
 
-  // The next tensor of the manifest: the rows of its Gram, as pushed, and those
-  // of them that are in its sum. None: it is as it was, `why`.
+  // Adds the next tensor of the manifest: the rows of its Gram, as pushed, and
+  // those of them that are in its sum. If `used` is empty the tensor is as it
+  // was, and `why` says why.
   void Add(const std::vector<int>& rows, const std::vector<int>& used,
            GramMatrix gram, const std::string& why);
 
   size_t num_tensors() const { return tensors_.size(); }
   size_t num_unchanged() const { return num_unchanged_; }
-  // Of the first tensor that is as it was; "": there is none.
+  // Reason why the first tensor that is as it was has not changed; "": there is
+  // no such tensor.
   const std::string& why_unchanged() const { return why_unchanged_; }
 
   // Rows that some tensors lack, as the report names them.

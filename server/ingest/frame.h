@@ -32,7 +32,7 @@ struct FrameHeader {
   // The bytes are in the session's region already (P39): no payload, and no
   // checksums.
   bool in_place = false;
-  // With in_place: in the device's side of that region (P47).
+  // True, with in_place, if they are in the device's side of that region (P47).
   bool on_device = false;
 };
 
@@ -72,12 +72,13 @@ struct FrameLanding {
 struct FrameResult {
   bool acknowledge = false;  // all slices of this shard have landed, or closed
   bool closed = false;       // the round was closed before: bytes dropped
-  // All rows that the open round waits for are complete on this shard.
+  // True if all rows that the open round waits for are complete on this shard.
   bool round_complete = false;
-  // They are not, and the coordinator need not hear of this one before (P44).
+  // True if they are not, and the coordinator need not hear of this row before
+  // (P44).
   bool more = false;
-  // Of a pipelined job, if there is news: so many of the row's first waves are
-  // complete.
+  // Number of the row's first waves that are complete, in a pipelined job, if
+  // there is news; else 0.
   int32_t waves = 0;
 };
 

@@ -16,8 +16,8 @@ struct WaveSlices {
   size_t end = 0;
 };
 
-// By wave of the job's manifest (proto/wave_plan.h); each begins where the one
-// before ends.
+// Returns the slices of each wave of the job's manifest (proto/wave_plan.h), in
+// their order; each wave begins where the one before ends.
 std::vector<WaveSlices> WaveSlicesOf(const ShardLayout& layout);
 
 }  // namespace agg

@@ -14,10 +14,11 @@ namespace agg {
 // Adds the families under "Calls" of README.md.
 void AddCallFamilies(const std::vector<CallCount>& counts,
                      FamilyBuilder* builder);
-// Likewise, of calls that were refused for who made them; null: none were.
+// Adds the families of calls that were refused because of who made them; null:
+// none were.
 void AddDenialFamilies(const DenialCounts* counts, FamilyBuilder* builder);
 
-// Likewise, of TLS.
+// Adds the families of TLS certificates.
 void AddCertificateFamilies(const std::vector<CertificateExpiry>& expiries,
                             FamilyBuilder* builder);
 

@@ -7,9 +7,10 @@
 
 namespace agg {
 
-// Of fewer norms there are no scores: the MAD of a few values is often small by
-// chance, and then a healthy worker looks like an outlier. README.md of this
-// folder ("From how many workers on") has the measured shares.
+// Number of norms below which there are no scores: the MAD of a few values is
+// often small by chance, and then a healthy worker looks like an outlier.
+// README.md of this folder ("From how many workers on") has the measured
+// shares.
 inline constexpr size_t kMinOutlierNorms = 8;
 
 // |log norm - median| / (1.4826 MAD) of each of `norms`, which are >= 0 or NaN

@@ -55,7 +55,7 @@ struct ShadowGauges {
 
 // Values that are not defined yet are NaN.
 struct RoundGauges {
-  // By RoundNumbers(), of the rounds that each one's SetBy names.
+  // Values by RoundNumbers(), each of the rounds that its SetBy names.
   std::vector<double> numbers;
   // Lists, of the last applied round.
   std::vector<WorkerGauges> workers;   // ascending ranks below the cap
@@ -87,8 +87,9 @@ struct RoundState {
   DurationHistogram rounds;  // all phases of a round together
 };
 
-// Before the first round: sums are 0; gauges are there, but undefined, for
-// every number, expected worker, selected tensor and shadow rule.
+// Makes the state before the first round: sums are 0; gauges are there, but
+// undefined, for every number, expected worker, selected tensor and shadow
+// rule.
 RoundState InitialRoundState(const MetricsOptions& options);
 
 // `state` after the round, which ended `now`. A skipped round is counted, but

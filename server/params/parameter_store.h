@@ -30,8 +30,8 @@ inline constexpr int kNumSnapshots = 3;
 // at all takes them in that time, and a frozen peer never does. Then it writes
 // over them.
 inline constexpr absl::Duration kPatience = absl::Milliseconds(100);
-// Without such a wait behind one that was in vain: so readers, however many
-// stop to read, cost updates a hundredth of their time.
+// Pause without such a wait after one that was in vain: so readers, however
+// many stop to read, cost updates a hundredth of their time.
 inline constexpr absl::Duration kRest = absl::Seconds(10);
 // How long who holds a version in this process itself, although it was told to
 // let go, is waited for: a copy from a device, a frame that is being made. Then
@@ -64,8 +64,9 @@ class ParameterStore {
   // The generation of what master has on a device that other processes map;
   // null: they cannot. Its bytes are none (P48).
   std::shared_ptr<Region> master_head() const { return master_head_; }
-  // Around each write of master: who reads it on the device sees that the
-  // values are lost, and finds those of `snapshot`, which is not published yet.
+  // BeginMaster and EndMaster enclose each write of master: a process that
+  // reads it on the device sees that the values are lost, and finds those of
+  // `snapshot`, which is not published yet.
   void BeginMaster();
   void EndMaster(Snapshot* snapshot) const;
   // The state arrays of the optimizer; null if it keeps fewer.

@@ -48,7 +48,8 @@ class SnapshotReaders {
   // afterwards.
   int64_t Add(Reader reader);
   void Remove(int64_t id);
-  // Both with no lock held.
+  // Calls `revoke`, or `overtake`, of all readers. To be called with no lock
+  // held.
   void Revoke();
   void Overtake(bool freed);
 
@@ -112,15 +113,16 @@ class Snapshot {
   void Defer();
   void FailUntilAsked(const absl::Status& status,
                       std::function<void()> ask) const;
-  // The same, and nobody brings them before a reader wants them: then `ask` is
-  // called once, with no lock held.
+  // Does as Defer, but nobody brings the bytes before a reader wants them: then
+  // `ask` is called once, with no lock held.
   void DeferUntilAsked(std::function<void()> ask);
   // Whether a reader has wanted float32 bytes.
   bool asked() const;
-  // From here on they cannot be brought any more if nobody has asked. Readers
-  // that come later wait for Finish. Returns whether that is so.
+  // Gives up the float32 bytes if nobody has asked for them: they cannot be
+  // brought any more, and readers that come later wait for Finish. Returns
+  // whether that is so.
   bool Lose() const;
-  // Finish with this, if Lose has said so.
+  // Calls Finish with this status, if Lose has said so.
   void FinishLost(const absl::Status& status) const;
   void Finish(const absl::Status& status) const;
   bool readable(DType dtype) const;
@@ -130,7 +132,7 @@ class Snapshot {
   void WhenReadable(DType dtype, ReadableCallback callback) const;
 
   const std::shared_ptr<SnapshotReaders>& readers() const { return readers_; }
-  // A reader with no more to do than that; as SnapshotReaders.
+  // Adds a reader with no more to do than that; as SnapshotReaders.
   int64_t AddRevokeCallback(std::function<void()> callback) const {
     return readers_->Add({std::move(callback)});
   }
@@ -159,11 +161,11 @@ class Snapshot {
   mutable std::vector<ReadableCallback> waiting_ ABSL_GUARDED_BY(mutex_);
 };
 
-// For who cannot say when it is done with the bytes, nor be made to let go: the
-// transport, which has them until a peer takes them. They stay mapped as long
-// as this is held, but once the snapshot is revoked they may become those of a
-// later version. Each slice that is sent has a checksum, and what is revoked
-// ends with an error.
+// Keeps the bytes for a holder that cannot say when it is done with them, nor
+// be made to let go: the transport, which has them until a peer takes them.
+// They stay mapped as long as the result is held, but once the snapshot is
+// revoked they may become those of a later version. Each slice that is sent has
+// a checksum, and what is revoked ends with an error.
 std::shared_ptr<const void> LendBytes(
     const std::shared_ptr<const Snapshot>& snapshot);
 
@@ -175,15 +177,15 @@ std::shared_ptr<const void> LendBytes(
 class SnapshotPool {
  public:
   SnapshotPool(std::vector<SnapshotBuffers> buffers, DType narrowed_dtype);
-  // Who still has bytes is overtaken.
+  // Overtakes readers that still have bytes.
   ~SnapshotPool();
 
   // A snapshot to write into; null if every memory is in use for so long.
   std::shared_ptr<Snapshot> AcquireWithin(absl::Duration patience);
-  // The same, and a memory of which nothing but lent bytes is left is taken
-  // from those who have them, the oldest first.
+  // Takes a snapshot as AcquireWithin does, or else a memory of which nothing
+  // but lent bytes is left, from those who have them, the oldest first.
   std::shared_ptr<Snapshot> TakeOverWithin(absl::Duration patience);
-  // One memory more.
+  // Adds one more memory.
   void Add(SnapshotBuffers buffers);
   // Whether AcquireWithin would not wait now.
   bool Available() const;

@@ -21,18 +21,21 @@ class SnapshotFinisher {
  public:
   // `backend` outlives it.
   explicit SnapshotFinisher(Backend* backend);
-  // When all bytes are there. Who asks afterwards gets OUT_OF_RANGE.
+  // Returns when all bytes are there. A reader that asks afterwards gets
+  // OUT_OF_RANGE.
   ~SnapshotFinisher();
   SnapshotFinisher(const SnapshotFinisher&) = delete;
   SnapshotFinisher& operator=(const SnapshotFinisher&) = delete;
 
-  // The backend has deferred its float32 bytes, and nobody reads it yet. A copy
-  // that fails is tried once more, as a round's Close; then those who wait for
-  // float32 get UNAVAILABLE, and others notice nothing. Who asks later has it
-  // tried again, until the parameters are written.
+  // Takes a snapshot whose float32 bytes the backend has deferred, and that
+  // nobody reads yet. A copy that fails is tried once more, as a round's Close
+  // is; then those who wait for float32 get UNAVAILABLE, and others notice
+  // nothing. For a reader that asks later it is tried again, until the
+  // parameters are written.
   void Add(const std::shared_ptr<Snapshot>& snapshot);
-  // The same once a reader wants them (UpdateRequest::snapshot_on_demand). If
-  // the parameters are written before that, readers get OUT_OF_RANGE.
+  // Takes a snapshot whose bytes are only brought once a reader wants them
+  // (UpdateRequest::snapshot_on_demand). If the parameters are written before
+  // that, readers get OUT_OF_RANGE.
   void AddWhenAsked(const std::shared_ptr<Snapshot>& snapshot);
 
  private:
@@ -43,9 +46,9 @@ class SnapshotFinisher {
     std::deque<std::shared_ptr<const Snapshot>> waiting ABSL_GUARDED_BY(mutex);
     bool stopping ABSL_GUARDED_BY(mutex) = false;
 
-    // Whether somebody will take it.
+    // Adds a snapshot; whether somebody will take it.
     bool Push(std::shared_ptr<const Snapshot> snapshot);
-    // Null: nothing is left, and nothing comes.
+    // Waits for the next one; null: nothing is left, and nothing comes.
     std::shared_ptr<const Snapshot> Pop();
   };
 

@@ -110,7 +110,7 @@ enum class PhaseKind : uint8_t {
   kVerify         // what the shard would load of it: nothing is changed
 };
 
-// As PhaseRequest of proto/agg.proto calls it.
+// Name of a phase, as in PhaseRequest of proto/agg.proto.
 inline const char* PhaseName(PhaseKind kind) {
   switch (kind) {
     case PhaseKind::kClose:
@@ -166,9 +166,9 @@ struct Phase {
   // kUpdate of a round without replication: publish.version is published at
   // once, so that no kPublish is needed.
   bool publishes = false;
-  // With replication, in kUpdate: how the replica takes its step (no
-  // coefficients), and the job's record of the next version for those who have
-  // a copy of part 0; null: none.
+  // The replica's step (no coefficients), in kUpdate with replication, and the
+  // job's record of the next version for those who have a copy of part 0; null:
+  // none.
   StepPlan replica_step;
   std::shared_ptr<const std::string> record;
   RecoverPlan recover;  // kRecover
@@ -189,8 +189,8 @@ struct NarrowingLoss {
   // -1: none.
   int32_t slice = -1;
   uint64_t num_infinite = 0;  // such values, all of them
-  // Of a part that is looked at, another one in each round: values that are not
-  // zero, and those that are zero then.
+  // Counts in a part of the values, another part in each round: those that are
+  // not zero, and those of them that narrowing makes zero.
   uint64_t num_compared = 0;
   uint64_t num_vanished = 0;
 };

@@ -92,9 +92,11 @@ struct RoundReport {
   std::vector<uint32_t> parameters_digests;
   // Per row: which tensors it lacks, as CommitRequest.absent_tensors.
   std::vector<std::string> absent_tensors;
-  // Among rows, and among decision.excluded_ranks; ascending.
+  // Committed rows that are left out; they are among rows, and among
+  // decision.excluded_ranks. Ascending.
   std::vector<IncompleteRow> incomplete_rows;
-  // Likewise: of a pipelined round.
+  // Rows of a pipelined round that some tensors lack; they are among rows, and
+  // among decision.excluded_ranks. Ascending.
   std::vector<PartialRow> partial_rows;
   std::optional<NotFiniteParameters> not_finite;  // after this applied round
   NarrowedVersion narrowed;                       // likewise
@@ -119,7 +121,7 @@ struct WorkerState {
   bool attending = false;
   absl::Duration lease_remaining;
   absl::Duration waited_for;  // how long the open round has waited for it
-  // Since the process started, as RankArrivals of
+  // Arrivals since the process started, as RankArrivals of
   // server/coordinator/arrival_times.h has them.
   uint64_t late_rows = 0;
   uint64_t last_rows = 0;
@@ -167,11 +169,11 @@ struct JobStatus {
   absl::Duration below_floor_for;
   uint64_t consecutive_skipped_rounds = 0;  // up to the last round
   bool failed = false;  // the job has finished by giving up: `message`
-  // From the round whose update left parameters that are not finite up to the
-  // last one; 0: the last update left finite ones.
+  // Number of rounds from the one whose update left parameters that are not
+  // finite up to the last one; 0: the last update left finite ones.
   uint64_t not_finite_rounds = 0;
-  // Whose parameters were others than those of the most, in the last rounds
-  // (server/coordinator/replica_watch.h); ascending.
+  // Ranks whose parameters were others than those of the most, in the last
+  // rounds (server/coordinator/replica_watch.h); ascending.
   std::vector<int32_t> differing_ranks;
   std::vector<EndedWorkers> ended_workers;  // one for each reason there is
   std::string message;
@@ -180,10 +182,11 @@ struct JobStatus {
   std::string recovering;   // what is waited for between epochs; "": nothing
   bool replicated = false;  // each part has its two copies
   CheckpointStatus checkpoint;
-  // By ordinal: why the coordinator does not have the shard; "": it has it.
-  // Shorter than the list of shards until all were tried.
+  // Reasons, by ordinal, why the coordinator does not have the shard; "": it
+  // has it. Shorter than the list of shards until all were tried.
   std::vector<std::string> shard_errors;
-  // By ordinal: how often the shard was lost because it answered no phase.
+  // Number of times, by ordinal, that the shard was lost because it answered no
+  // phase.
   std::vector<uint64_t> phase_timeouts;
   CombinationNames combination;       // of the open round
   CombinationNames next_combination;  // of the next one; the same as a rule

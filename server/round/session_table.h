@@ -17,11 +17,12 @@ namespace agg {
 
 class SessionTable {
  public:
-  // A live session of `rank`, which belongs to `identity` for good ("": to
-  // anybody). The two before it are for members() alone.
+  // Begins a live session of `rank`, which belongs to `identity` for good ("":
+  // to anybody). The two before it are for members() alone.
   void Begin(uint64_t session, int32_t rank, uint64_t first_round = 0,
              const std::string& client = "", const std::string& identity = "");
-  // Its later calls get `reason`. The last 4096 ended ones are remembered.
+  // Ends the session: its later calls get `reason`. The last 4096 ended ones
+  // are remembered.
   void End(uint64_t session, const absl::Status& reason);
   // Forgets all but highest().
   void Clear();
@@ -31,7 +32,7 @@ class SessionTable {
   // The live session of each rank that has one.
   const std::map<int32_t, uint64_t>& alive() const { return alive_; }
 
-  // With which a live session begins. REQUIRES: it is alive.
+  // The round that a live session begins with. REQUIRES: it is alive.
   uint64_t FirstRound(uint64_t session) const {
     return sessions_.at(session).first_round;
   }
@@ -45,7 +46,7 @@ class SessionTable {
   // The rank of a live session; the reason of an ended one; NOT_FOUND for one
   // never heard of ("Join again").
   absl::StatusOr<int32_t> Rank(uint64_t session) const;
-  // To whom a session belongs, alive or ended; NOT_FOUND as Rank.
+  // Identity that a session, alive or ended, belongs to; NOT_FOUND as Rank.
   absl::StatusOr<std::string> Owner(uint64_t session) const;
 
  private:

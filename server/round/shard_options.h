@@ -48,8 +48,8 @@ struct ShardOptions {
   // Compute a slice's Gram as soon as its rows are complete; the results are
   // the same.
   bool early_gram = true;
-  // With fewer elements on this shard no Gram is computed early: waking a
-  // thread takes longer than the Grams do, and the close waits for it.
+  // Number of elements on this shard below which no Gram is computed early:
+  // waking a thread takes longer than the Grams do, and the close waits for it.
   int64_t min_early_elements = 0;
   // Rows and versions are in shared memory where the backend has them on the
   // host: workers of this host may write and read them there (P39, P40).

@@ -57,7 +57,8 @@ struct CompleteRow {
   uint64_t session = 0;
   uint64_t round = 0;
   uint32_t attempt = 0;
-  // Of a pipelined job: so many of its first waves are complete (P43); else 0.
+  // Number of its first waves that are complete, in a pipelined job (P43); else
+  // 0.
   int32_t waves = 0;
   absl::Duration ago = absl::ZeroDuration();  // since when, as it is told
 };
@@ -102,8 +103,8 @@ class ShardPeer {
   using OnOffer = std::function<void(uint64_t epoch,
                                      std::shared_ptr<const CloseOffer> offer)>;
   virtual void SetOnOffer(OnOffer /*on_offer*/) {}
-  // The epoch is over: every waiting and later call of a worker to the shard
-  // gets `reason`, until the next Attach. Best effort.
+  // Ends the epoch: every waiting and later call of a worker to the shard gets
+  // `reason`, until the next Attach. Best effort.
   virtual void Lose(uint64_t epoch, const absl::Status& reason) = 0;
   virtual absl::Status SetManifest(uint64_t epoch,
                                    const Manifest& manifest) = 0;
@@ -121,12 +122,12 @@ class ShardPeer {
   // Frees what SetManifest has allocated, unless a worker has joined with the
   // manifest or the job is seeded.
   virtual absl::Status ForgetManifest(uint64_t epoch) = 0;
-  // Memory for the row of `rank`, unless there is some: what SetSession would
-  // allocate otherwise. May take long. It stays the rank's, whoever joins as
-  // that rank. `session`: in a recovery, whose row it is to be, since one that
-  // has a row of its own here needs none; 0: it has no number yet.
-  // RESOURCE_EXHAUSTED when there is no such memory. A peer without memory of
-  // its own has nothing to do.
+  // Reserves memory for the row of `rank`, unless there is some: what
+  // SetSession would allocate otherwise. May take long. It stays the rank's,
+  // whoever joins as that rank. `session`: in a recovery, whose row it is to be,
+  // since one that has a row of its own here needs none; 0: it has no number
+  // yet. RESOURCE_EXHAUSTED when there is no such memory. A peer without memory
+  // of its own has nothing to do.
   virtual absl::Status ReserveRow(uint64_t /*epoch*/, int32_t /*rank*/,
                                   uint64_t /*session*/) {
     return absl::OkStatus();
@@ -134,8 +135,8 @@ class ShardPeer {
   virtual absl::Status SetSession(uint64_t epoch,
                                   const SessionChange& change) = 0;
   virtual absl::StatusOr<PhaseResult> RunPhase(const Phase& phase) = 0;
-  // The same, but Grams go to `sink` one by one, as they arrive, and the result
-  // has none. After an error some may have gone there.
+  // Runs the phase as RunPhase does, but Grams go to `sink` one by one, as they
+  // arrive, and the result has none. After an error some may have gone there.
   virtual absl::StatusOr<PhaseResult> StreamPhase(const Phase& phase,
                                                   const GramSink& sink) {
     absl::StatusOr<PhaseResult> result = RunPhase(phase);

@@ -18,20 +18,20 @@ namespace agg {
 inline constexpr std::array<absl::string_view, 5> kTransportNames = {
     "shm", "unix", "tcp", "cuda", "other"};
 
-// Of one worker. Bounded, whatever it has sent.
+// Transports of one worker. Bounded, whatever it has sent.
 struct WorkerTransports {
   // Shards by transport, in the order of kTransportNames; zeros: not said.
   std::array<int32_t, kTransportNames.size()> shards = {};
-  // For people, at most kMaxBytes: "shm" if it is the same for all shards,
+  // Text for people, at most kMaxBytes: "shm" if it is the same for all shards,
   // else by ordinal, "shm tcp"; where that would be longer, how many shards
   // have which, "900 shm, 124 tcp". "": not said.
   std::string text;
   static constexpr size_t kMaxBytes = 128;
 };
 
-// Of a job of that many shards. `text`: a word for each shard, by ordinal, with
-// single spaces between them; "": not said. INVALID_ARGUMENT "transports is
-// ..." for another number of words.
+// Parses the transports of a worker in a job of that many shards. `text` has a
+// word for each shard, by ordinal, with single spaces between them; "": not
+// said. INVALID_ARGUMENT "transports is ..." for another number of words.
 absl::StatusOr<WorkerTransports> ParseTransports(absl::string_view text,
                                                  int num_shards);
 

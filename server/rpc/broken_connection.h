@@ -10,11 +10,12 @@
 
 namespace agg {
 
-// By the clock of the process that waits (P31).
+// Time that a broken connection is waited for, by the clock of the process that
+// waits (P31).
 inline constexpr absl::Duration kResumeTime = absl::Seconds(5);
 
-// To be called at the beginning of a call: its end will say that it comes from
-// the shard. A status code does not say so, since gRPC makes UNAVAILABLE of a
+// Marks a call, at its beginning: its end will say that it comes from the
+// shard. A status code does not say so, since gRPC makes UNAVAILABLE of a
 // broken connection, too.
 void MarkAnswered(grpc::CallbackServerContext* context);
 // Whether a call that has ended was ended by the shard.

@@ -11,10 +11,10 @@
 
 namespace agg {
 
-// For a server's interceptors: declares the methods of proto/agg.proto and,
-// with `admin`, of proto/admin.proto, and counts every call that the server
-// answers. `counts` outlives the server. A call of a method that no service has
-// is answered by gRPC itself and is not seen.
+// Makes an interceptor for a server that declares the methods of
+// proto/agg.proto and, with `admin`, of proto/admin.proto, and counts every
+// call that the server answers. `counts` outlives the server. A call of a
+// method that no service has is answered by gRPC itself and is not seen.
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>
 CountCalls(bool admin, CallCounts* counts);
 

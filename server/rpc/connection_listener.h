@@ -36,8 +36,9 @@ class ConnectionListener {
  public:
   // Takes a connection, which does not block; `local`: of a Unix socket.
   using Take = std::function<void(int listener, int fd, bool local)>;
-  // Without a byte that the other end takes, while some wait: gRPC has as much
-  // for its own sockets (its keepalive timeout).
+  // Time without a byte that the other end takes, while some wait, after which
+  // a connection ends: gRPC has as much for its own sockets (its keepalive
+  // timeout).
   static constexpr absl::Duration kUserTimeout = absl::Seconds(20);
 
   struct Parts {
@@ -50,14 +51,14 @@ class ConnectionListener {
     absl::Duration user_timeout = kUserTimeout;
   };
   explicit ConnectionListener(Parts parts);
-  // Connections that are open stay.
+  // Stops listening. Connections that are open stay.
   ~ConnectionListener();
   ConnectionListener(const ConnectionListener&) = delete;
   ConnectionListener& operator=(const ConnectionListener&) = delete;
 
  private:
   void Loop();
-  // False: there was none, or no memory for it.
+  // Accepts a connection. False: there was none, or no memory for it.
   bool AcceptOne(int listener, bool local);
   void EndStuck();
 

@@ -23,9 +23,9 @@ class LineLimit {
   int dropped_ = 0;
 };
 
-// For the process, until its end: gRPC's errors become warnings of the log, as
-// far as LineLimit lets them. What GRPC_VERBOSITY and GRPC_TRACE ask for
-// besides is there for whoever debugs gRPC: info, all of it. Thread-safe.
+// Makes gRPC's errors warnings of the log, as far as LineLimit lets them, in
+// the whole process until its end. What GRPC_VERBOSITY and GRPC_TRACE ask for
+// besides is there for a person who debugs gRPC: info, all of it. Thread-safe.
 void LogGrpcErrors();
 
 }  // namespace agg

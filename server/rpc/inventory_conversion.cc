@@ -23,9 +23,9 @@
 namespace agg {
 namespace {
 
-// Of its own part, and of its neighbour's.
+// A shard holds at most two copies: of its own part and of its neighbour's.
 constexpr int kMaxCopies = 2;
-// Of a path, and of an error that names it.
+// Limit of a path, and of an error that names it.
 constexpr size_t kMaxFolderBytes = 1024;
 
 absl::Status CheckCount(absl::string_view field, int count, int most) {

@@ -36,10 +36,10 @@ struct JobInfo {
 };
 
 v1::CombinationNames ToProto(const CombinationNames& names);
-// Without the manifest, whose bytes all replies share
+// Makes the message without the manifest, whose bytes all replies share
 // (ManifestBook::MessageOf).
 v1::JoinReply ToProto(const JoinResult& result, const JobInfo& job);
-// Without the manifest, likewise. ValidateJoin checks it.
+// Reads the message without the manifest. ValidateJoin checks the result.
 JoinCall FromProto(const v1::JoinParts& request);
 v1::JobEvent ToProto(const JobEvent& event);
 v1::RoundOutcome ToProto(const RoundResult& outcome);

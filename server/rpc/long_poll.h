@@ -56,8 +56,8 @@ class LongPoll : public grpc::ServerUnaryReactor {
   std::shared_ptr<LongPoll> self_;
 };
 
-// For an RPC whose answer is known. `response` is gRPC's. Returns the reactor
-// to be returned to gRPC.
+// Answers an RPC whose answer is known. `response` is gRPC's. Returns the
+// reactor to be returned to gRPC.
 template <typename Response>
 grpc::ServerUnaryReactor* AnswerNow(Response* response,
                                     absl::StatusOr<Response> answer) {

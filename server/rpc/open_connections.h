@@ -126,7 +126,7 @@ class OpenConnections {
   const Calls calls_;
   mutable Mutex mutex_;
   absl::Time looked_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
-  // By descriptor; some may be closed.
+  // Connections by descriptor; some may be closed.
   std::map<int, Connection> open_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, int> of_host_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, int> of_peer_ ABSL_GUARDED_BY(mutex_);  // TCP's

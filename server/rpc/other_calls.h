@@ -16,7 +16,7 @@
 
 namespace agg {
 
-// Open at a time; further ones are cancelled.
+// Number of calls that may be open at a time; further ones are cancelled.
 inline constexpr int kMaxOtherCalls = 1024;
 
 // Places for calls of one kind. The last eighth is for hosts with few of them,
@@ -26,7 +26,8 @@ class CallPlaces {
   static constexpr int kFew = 16;  // of a host
 
   explicit CallPlaces(int most) : most_(most) {}
-  // Whether the call of that host has one now, to be given back.
+  // Takes a place for a call of that host, to be given back; whether there was
+  // one.
   bool Take(const std::string& host);
   void GiveBack(const std::string& host);
 
@@ -41,11 +42,11 @@ class CallPlaces {
 // "ipv4:10.0.0.1:40".
 std::string HostOfPeer(absl::string_view peer);
 
-// For a server's interceptors: bounds the calls of all services that are not
-// "agg.v1.". Those of Health/Check, which probes make, have `most` places of
-// their own: streams that stay open, as Health/Watch, do not take them.
-// `on_refused` gets the address and the method of a call that was cancelled;
-// may be null.
+// Makes an interceptor for a server that bounds the calls of all services that
+// are not "agg.v1.". Those of Health/Check, which probes make, have `most`
+// places of their own: streams that stay open, as Health/Watch, do not take
+// them. `on_refused` gets the address and the method of a call that was
+// cancelled; may be null.
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>
 LimitOtherCalls(
     std::function<void(const std::string& from, const std::string& method)>

@@ -20,7 +20,7 @@ namespace agg {
 // Thread-safe.
 class OvertakenReaders {
  public:
-  // Between two lines of the log; what comes between them is counted.
+  // Time between two lines of the log; what comes between them is counted.
   static constexpr absl::Duration kQuiet = absl::Seconds(10);
 
   // `connections` may be null: then none is ended. `clock` outlives it.
@@ -32,8 +32,9 @@ class OvertakenReaders {
     std::string who;   // "rank 3 (session 7)", or "the pull of guest"
     std::string peer;  // grpc::ServerContext::peer()
     uint64_t version = 0;
-    // As VersionFlow::Events::overtaken. Of a Unix socket it is not known which
-    // connection is the reader's: all that take nothing are ended.
+    // Whether the connection is to be ended, as VersionFlow::Events::overtaken
+    // says. Which connection of a Unix socket is the reader's is not known: all
+    // that take nothing are ended.
     bool cut = false;
   };
   void Note(const Reader& reader);

@@ -15,13 +15,13 @@ namespace agg {
 // Thread-compatible.
 class PhaseAssembly {
  public:
-  // The first message, then the later ones. INVALID_ARGUMENT: none of the
+  // Adds the first message, then the later ones. INVALID_ARGUMENT: none of the
   // phases, a later message of another phase than the first, or a field's
   // value; RESOURCE_EXHAUSTED: more than any job needs.
   absl::Status Add(const v1::PhaseRequest& request);
-  // Of the messages so far; its record comes with Take.
+  // The phase of the messages so far; its record comes with Take.
   const Phase& phase() const { return phase_; }
-  // All of it. Once, and last.
+  // Takes all of it. To be called once, and last.
   Phase Take();
 
  private:

@@ -45,7 +45,7 @@ class PullFrames {
 
   size_t num_frames() const { return frames_.size(); }
   int64_t payload_bytes(size_t frame) const { return frames_[frame].bytes; }
-  // Behind its last slice, as a position among the shard's slices.
+  // Position, among the shard's slices, behind the frame's last slice.
   size_t end_slice(size_t frame) const { return frames_[frame].end; }
 
   // All frames in the order in which a pull gets them: first those that hold
@@ -69,7 +69,7 @@ class PullFrames {
     size_t first = 0;  // positions among the shard's slices
     size_t end = 0;
     int64_t bytes = 0;
-    // By form; guarded by the frame's once_ until they are made.
+    // Headers by form; guarded by the frame's once_ until they are made.
     grpc::Slice headers[2];
   };
 

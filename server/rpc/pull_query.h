@@ -24,7 +24,7 @@ struct PullQuery {
   std::vector<uint32_t> first_slices;  // as they came; at most kMaxFirstSlices
   // The reader maps the version, if it can (P40). Nothing to a Push stream.
   bool in_place = false;
-  // With in_place: and a device's memory (P48).
+  // True, with in_place, if the reader maps a device's memory, too (P48).
   bool on_device = false;
 };
 

@@ -13,7 +13,8 @@ namespace agg {
 v1::PhaseRequest::Version ToProto(const VersionId& id);
 VersionId FromProto(const v1::PhaseRequest::Version& id);
 
-// Without the checkpoint's text, which may need several messages.
+// Makes the message without the checkpoint's text, which may need several
+// messages.
 v1::PhaseRequest::Recover ToProto(const RecoverPlan& plan);
 // INVALID_ARGUMENT naming the field: an unknown action, a replica that would be
 // loaded, facts that are too long.

@@ -21,7 +21,7 @@ namespace agg {
 // `patience` twice at most: a process that says nothing delays the others.
 class RegionServer {
  public:
-  // As ShardEngine::GrantRegions.
+  // Grants what a process asks for, as ShardEngine::GrantRegions does.
   using Grant =
       std::function<absl::StatusOr<RegionGrant>(const RegionQuery& query)>;
 

@@ -29,7 +29,7 @@ struct RemoteNeighbourOptions {
   int32_t ordinal = 1;  // of the neighbour
   std::string address;  // "host:port" of the neighbour, at first
   TlsOptions tls = {};  // to call it with
-  // Without anything sent or received (P31).
+  // Limit of a call's time without anything sent or received (P31).
   absl::Duration stall_timeout = absl::Seconds(30);
   const Clock* clock = TickClock::Real();
   // What this process presents itself with, asked for each call (P45); null:
@@ -47,7 +47,7 @@ class RemoteNeighbourPeer : public NeighbourPeer {
   // REQUIRES: no call runs.
   ~RemoteNeighbourPeer() override;
 
-  // Calls from now on go there; those that run go on.
+  // Makes calls from now on go there; those that run go on.
   void SetAddress(const std::string& address);
 
   absl::Status SendCombined(const CopyHeader& header,

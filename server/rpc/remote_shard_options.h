@@ -29,7 +29,8 @@ struct RemoteShardOptions {
   // when the shard is gone (keepalive pings every 10 s, answered within 5 s).
   absl::Duration attach_timeout = absl::Seconds(5);
   absl::Duration call_timeout = absl::Seconds(30);
-  // Of checkpoint_progress and seal: a disk that hangs fails the checkpoint.
+  // Limit of checkpoint_progress and seal: a disk that hangs fails the
+  // checkpoint.
   absl::Duration file_timeout = absl::Minutes(10);
   int64_t max_reply_bytes = kMaxPhaseBytes;  // of an answer to a phase, kept
   // Measures how long a broken connection is waited for (P24).

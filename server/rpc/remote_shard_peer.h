@@ -35,10 +35,12 @@ class RemoteShardPeer : public ShardPeer {
   // Cancels what runs; blocks until the stream's thread has ended.
   ~RemoteShardPeer() override;
 
-  // Sent with each Attach: all addresses by ordinal. Before the first one; else
-  // the shard looks for its neighbours in its own configuration.
+  // Sets what is sent with each Attach: all addresses by ordinal. Before the
+  // first one; else the shard looks for its neighbours in its own
+  // configuration.
   void SetShards(std::vector<std::string> shards);
-  // 0 from a shard of an older release, which does not know the question.
+  // Returns 0 for a shard of an older release, which does not know the
+  // question.
   absl::StatusOr<uint64_t> Promise() override;
   absl::StatusOr<ShardInventory> Attach(
       uint64_t epoch, std::function<void(absl::Status)> on_lost) override;
@@ -56,7 +58,7 @@ class RemoteShardPeer : public ShardPeer {
   absl::Status SetSession(uint64_t epoch, const SessionChange& change) override;
   absl::StatusOr<PhaseResult> RunPhase(const Phase& phase) override;
   void GiveUp(uint64_t epoch, const absl::Status& reason) override;
-  // As the shard has said it last.
+  // Number that the shard has told last.
   uint64_t Progress() const override { return progress_.load(); }
   absl::StatusOr<PhaseResult> StreamPhase(const Phase& phase,
                                           const GramSink& sink) override;
@@ -71,7 +73,8 @@ class RemoteShardPeer : public ShardPeer {
   // Runs `call` with a context that is cancelled when the shard is lost, and
   // again if the connection was broken and is back.
   absl::Status Call(absl::Duration timeout, const GrpcCall& call);
-  // Once, in the epoch of `link` (null: any); true if an answer may be lost.
+  // Runs `call` once, in the epoch of `link` (null: any); true if an answer may
+  // be lost.
   bool CallOnce(const ShardLink* link, absl::Duration timeout,
                 const GrpcCall& call, absl::Status* status);
   absl::Status Send(const v1::SetManifestRequest& request,

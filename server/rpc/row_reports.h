@@ -21,7 +21,7 @@ namespace agg {
 // What one message has.
 struct RowReport {
   std::vector<CompleteRow> rows;  // by rank
-  // Of the newest round, if it has not been taken; null: none.
+  // Offer of the newest round, if it has not been taken; null: none.
   std::shared_ptr<const CloseOffer> offer;
 };
 
@@ -48,11 +48,11 @@ class RowReports {
   // the round's last row or a Flush came first. Not `more`: as Flush, too.
   void Add(uint64_t epoch, int32_t rank, const CompleteRow& row,
            bool more = false);
-  // Goes with the next report, or with Flush.
+  // Adds an offer, which goes with the next report, or with Flush.
   void AddOffer(uint64_t epoch, std::shared_ptr<const CloseOffer> offer);
-  // Nothing of this round is held back any longer, or will be: it is complete.
+  // Holds nothing of this round back, now or later: it is complete.
   void Flush(uint64_t epoch, uint64_t round);
-  // The same of the round that is kept.
+  // Does the same for the round that is kept.
   void Flush();
   // What stream `number` has not taken yet; nothing if another one has begun.
   RowReport Take(uint64_t number);
@@ -61,7 +61,7 @@ class RowReports {
   // Whether an epoch's round is before the one that is kept.
   bool IsPast(uint64_t epoch, uint64_t round) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Holds nothing back; whom to wake for what was, or null.
+  // Holds nothing back; returns whom to wake for what was, or null.
   Wake Release() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Keeps it for the next Take, unless it is old; whether there is a stream
   // that is to be told.

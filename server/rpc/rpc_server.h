@@ -28,7 +28,7 @@ inline constexpr int kMaxConnections = 4096;
 
 struct RpcServerOptions {
   std::string listen = "127.0.0.1:0";  // "host:port"; port 0: any
-  // With a local_socket the server listens there, too.
+  // Identity of the shard. With a local_socket the server listens there, too.
   ShardIdentity self;
   // Workers get its `shards` in JoinReply; the entry of self.ordinal gets the
   // port that is listened on.
@@ -38,7 +38,7 @@ struct RpcServerOptions {
   // What Admin.Drain calls; must not block. Null: Drain is refused.
   std::function<void()> on_drain_request;
   CallCounts* calls = nullptr;  // outlives the server; null: not counted
-  // Of the port and the local socket; as MakeServerCredentials takes it.
+  // TLS of the port and the local socket, as MakeServerCredentials takes it.
   TlsReload* tls = nullptr;
   // Measures how long the coordinator may be away (P24).
   const Clock* clock = TickClock::Real();
@@ -48,8 +48,8 @@ struct RpcServerOptions {
   const CallerGate* gate = CallerGate::Open();  // outlives the server
   bool health = true;                           // serve grpc.health.v1
   bool reflection = true;                       // serve gRPC's reflection
-  // Open at a time, of port and local socket; fewer where the process may not
-  // have so many files.
+  // Number of connections, of port and local socket, that may be open at a
+  // time; fewer where the process may not have so many files.
   int max_connections = kMaxConnections;
   // Gets the shards' addresses by ordinal, as each coordinator that attaches
   // this one knows them; may be null. Called on one thread of the server.
@@ -71,11 +71,11 @@ class RpcServer {
   static absl::StatusOr<std::unique_ptr<RpcServer>> Start(
       const RpcServerOptions& options, ShardEngine* engine,
       Coordinator* coordinator);
-  // Shutdown, at once.
+  // Ends as Shutdown does, with no time left.
   ~RpcServer();
 
   int port() const;
-  // Nothing without options.health.
+  // Sets the health of a service. Does nothing without options.health.
   void SetServing(const std::string& service, bool serving);
 
   // Ends the epoch if its coordinator has been away for too long (P24). To be

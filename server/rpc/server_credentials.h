@@ -10,12 +10,12 @@
 
 namespace agg {
 
-// Of one port: another one gets credentials of its own. With TLS each new
-// connection gets what `tls` says then; connections that are open stay. Where
-// `tls` has a CA, who has no certificate of it is refused in the handshake. The
-// peer's names are in the call's AuthContext (grpcpp/security/auth_context.h).
-// `tls` and the credentials outlive the server, and Open was OK; null: no TLS,
-// and no names.
+// Makes the credentials of one port: another one gets its own. With TLS each
+// new connection gets what `tls` says then; connections that are open stay.
+// Where `tls` has a CA, a peer without a certificate of it is refused in the
+// handshake. The peer's names are in the call's AuthContext
+// (grpcpp/security/auth_context.h). `tls` and the credentials outlive the
+// server, and Open was OK; null: no TLS, and no names.
 std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(TlsReload* tls);
 
 }  // namespace agg

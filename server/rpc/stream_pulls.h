@@ -34,10 +34,10 @@ class StreamPulls : public std::enable_shared_from_this<StreamPulls> {
     // The stream ends: a pull has failed, or what it brings is taken back, also
     // from a client that does not read.
     std::function<void(const absl::Status&)> end;
-    // As VersionFlow::Events::overtaken; may be null.
+    // Called as VersionFlow::Events::overtaken; may be null.
     std::function<void(uint64_t version, bool cut)> overtaken = nullptr;
   };
-  // Versions that are there and not yet sent completely.
+  // Number of versions that may be there and not yet sent completely.
   static constexpr size_t kMaxFlows = 2;
 
   // `engine` and `cache` outlive it.
@@ -54,7 +54,7 @@ class StreamPulls : public std::enable_shared_from_this<StreamPulls> {
   // The next frame; nothing: none is there. REQUIRES: all frames before it have
   // been written.
   std::optional<grpc::ByteBuffer> Next();
-  // All frames that Next has given have been written.
+  // Notes that all frames that Next has given have been written.
   void Written();
 
  private:

@@ -13,24 +13,25 @@ namespace agg {
 struct TransportSettings {
   int32_t max_workers = 1;
   bool windows_grow = false;  // flow_windows.h
-  // A connection without a call: who has work for it keeps a stream open, and
-  // gRPC's clients connect again by themselves.
+  // Time that a connection without a call may stay: a client that has work for
+  // it keeps a stream open, and gRPC's clients connect again by themselves.
   absl::Duration idle = absl::Minutes(5);
-  // For a TLS handshake and the first bytes of HTTP/2: who says nothing has no
-  // place here.
+  // Limit of a TLS handshake and the first bytes of HTTP/2: a peer that says
+  // nothing has no place here.
   absl::Duration handshake = absl::Seconds(20);
-  // Without a byte; then a ping. Finds dead hosts; leases find dead workers.
+  // Time without a byte, after which comes a ping. This finds dead hosts;
+  // leases find dead workers.
   absl::Duration keepalive = absl::Seconds(20);
   absl::Duration keepalive_answer = absl::Seconds(20);
 };
 
-// Pings of a connection less than a second apart, without an answer to a call
-// between them, before the server ends it. gRPC's clients ping every 10 s while
-// they wait, and after data that they got.
+// Number of pings of a connection less than a second apart, without an answer
+// to a call between them, before the server ends it. gRPC's clients ping every
+// 10 s while they wait, and after data that they got.
 inline constexpr int kMaxPingStrikes = 100;
 
-// Sizes, open calls, windows, memory, handshakes, pings and idle connections.
-// Messages that are compressed are refused with UNIMPLEMENTED.
+// Sets sizes, open calls, windows, memory, handshakes, pings and idle
+// connections. Messages that are compressed are refused with UNIMPLEMENTED.
 void ApplyTransportSettings(const TransportSettings& settings,
                             grpc::ServerBuilder* builder);
 

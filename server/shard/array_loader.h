@@ -18,7 +18,8 @@
 
 namespace agg {
 
-// By the numbers of checkpoint arrays; null if the optimizer keeps fewer.
+// Buffer of an array, by the numbers of checkpoint arrays; null if the
+// optimizer keeps fewer.
 Buffer* ArrayOf(ParameterStore* store, int array);
 
 // Thread-compatible; nobody computes meanwhile. Takes 4 bytes of host memory
@@ -29,11 +30,13 @@ class ArrayLoader : public ArrayTarget {
   ArrayLoader(const OptimizerOptions& optimizer, Backend* backend,
               ParameterStore* store, int64_t num_elements);
 
-  // Takes the memory of a version; as ParameterStore::NextSnapshot. First.
+  // Takes the memory of a version; comes first. Errors are those of
+  // ParameterStore::NextSnapshot.
   absl::Status Begin();
 
-  // Array 0 first. Where the seed lands, too: the backend's Load then does for
-  // both what follows from the parameters, the narrowed copy among them.
+  // Returns where the array goes; array 0 first. The seed lands there, too: the
+  // backend's Load then does for both what follows from the parameters, the
+  // narrowed copy among them.
   absl::StatusOr<absl::Span<float>> Destination(int array) override;
   absl::Status Finish(int array) override;
 

@@ -49,15 +49,16 @@ class CheckpointKeeper {
   std::pair<CheckpointListing, CheckpointListing> ListAll();
   static constexpr absl::Duration kPatience = absl::Seconds(2);
 
-  // A manifest is there: takes the memory of one copy. RESOURCE_EXHAUSTED:
-  // there is no such memory.
+  // Takes the memory of one copy for a manifest that is there now.
+  // RESOURCE_EXHAUSTED: there is no such memory.
   absl::Status Begin(const ShardArrays& arrays);
-  // It is gone. What is returned is memory, to be dropped without locks; null
-  // where a disk is being written to, which may take its time: that ends on a
-  // thread of its own.
+  // Ends what Begin began: the manifest is gone. What is returned is memory, to
+  // be dropped without locks; null where a disk is being written to, which may
+  // take its time: that ends on a thread of its own.
   std::shared_ptr<CheckpointWriter> End();
 
-  // As CheckpointWriter::Capture; a repeat for the same version is OK.
+  // Copies the arrays as CheckpointWriter::Capture does; a repeat for the same
+  // version is OK.
   absl::Status Capture(const CheckpointId& id,
                        const CheckpointWriter::CopyArray& copy);
   CheckpointProgress progress() const;
@@ -108,7 +109,7 @@ class CheckpointKeeper {
   CondVar looked_;
   Looking own_looking_ ABSL_GUARDED_BY(mutex_);
   Looking other_looking_ ABSL_GUARDED_BY(mutex_);
-  // Null without a folder or a manifest.
+  // Writer for the manifest at hand; null without a folder or a manifest.
   std::shared_ptr<CheckpointWriter> writer_ ABSL_GUARDED_BY(mutex_);
   // Each ends a former writer; a disk that hangs ends each call of it in time.
   // Those that are done go with the next one.

@@ -23,14 +23,14 @@ namespace agg {
 class ClosedRound {
  public:
   ClosedRound() = default;
-  // Closed as was offered, with its result.
+  // Makes a round closed as was offered, with the offer's result.
   explicit ClosedRound(const CloseOffer& offer)
       : rows_(offer.rows),
         row_crc32c_(offer.result.row_crc32c),
         close_(offer.result) {}
-  // Closed with `rows`, and their checksums (PhaseResult::row_crc32c). If
-  // slices of `incomplete_ranks` are missing here, these ranks are the result
-  // of Close, and no other phase may follow.
+  // Makes a round closed with `rows`, and their checksums
+  // (PhaseResult::row_crc32c). If slices of `incomplete_ranks` are missing
+  // here, these ranks are the result of Close, and no other phase may follow.
   ClosedRound(std::vector<RoundRow> rows, std::vector<uint32_t> row_crc32c,
               std::vector<int32_t> incomplete_ranks);
 
@@ -42,15 +42,16 @@ class ClosedRound {
     return close_.has_value() && close_->incomplete_ranks.empty();
   }
 
-  // The Grams of all slices: those in `early` (by slice of the layout) are
-  // taken as they are, the others are computed.
+  // Computes the Grams of all slices: those in `early` (by slice of the layout)
+  // are taken as they are, the others are computed.
   // REQUIRES: !close_result().has_value().
   absl::StatusOr<PhaseResult> Close(
       ShardCompute* compute, std::vector<std::optional<SliceGram>> early);
-  // The Grams of these slices alone (positions in the layout), as Close.
+  // Computes the Grams of these slices alone (positions in the layout), as
+  // Close does.
   absl::StatusOr<PhaseResult> CloseSlices(ShardCompute* compute,
                                           const std::vector<int32_t>& slices);
-  // Compensated Grams of all slices of these tensors (ascending).
+  // Computes compensated Grams of all slices of these tensors (ascending).
   absl::StatusOr<PhaseResult> CompensatedGram(
       ShardCompute* compute, const std::vector<int32_t>& tensors);
   absl::StatusOr<PhaseResult> Norms(ShardCompute* compute,
@@ -63,7 +64,8 @@ class ClosedRound {
   absl::Status Update(ShardCompute* compute, const StepPlan& step);
   // What Update has written; null before.
   std::shared_ptr<const Snapshot> updated() const { return updated_; }
-  // As ShardCompute::Update; -1 before.
+  // First slice with a parameter that is not finite, as ShardCompute::Update
+  // says; -1 before.
   int32_t not_finite_slice() const { return not_finite_slice_; }
 
  private:

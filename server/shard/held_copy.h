@@ -23,25 +23,26 @@ class HeldCopy {
   explicit HeldCopy(int32_t part) { state_.part = part; }
 
   bool held() const { return held_; }  // false: void
-  // Of a void copy: where it was at last.
+  // Version that the copy is at; for a void copy, where it was last.
   const VersionId& id() const { return state_.id; }
   bool At(const VersionId& id) const { return held_ && state_.id == id; }
   bool prepared() const { return state_.prepared_by != 0; }
   bool whole() const { return state_.whole; }
   // REQUIRES: held().
   const CopyState& state() const { return state_; }
-  // Of the version that the copy is at. Part 0 alone has one.
+  // Record of the version that the copy is at. Part 0 alone has one.
   const RecordText& record() const { return record_; }
 
-  // The arrays are those of `id`: a seed, or what was loaded or fetched.
+  // Notes that the arrays are those of `id`: a seed, or what was loaded or
+  // fetched.
   void Hold(const VersionId& id, RecordText record);
-  // From here on something of the next version is there.
+  // Notes that something of the next version is there from now on.
   void BeginPrepare(uint64_t epoch);
-  // All of it is there. `record`: of the next version.
+  // Notes that all of it is there. `record`: of the next version.
   void EndPrepare(RecordText record);
-  // The arrays are those of the next version now. REQUIRES: whole().
+  // Notes that the arrays are those of the next version now. REQUIRES: whole().
   void Step();
-  // The copy stays where it is: what was prepared is forgotten.
+  // Forgets what was prepared: the copy stays where it is.
   void Drop();
   void Void();
 

@@ -17,12 +17,12 @@ namespace agg {
 // Bytes by purpose, in one kind of memory.
 struct MemoryUse {
   int64_t rows = 0;  // landing memory: RowBytes of each
-  // Of ranks whose former session's row is held until its round ends, and whose
-  // next session may write one of its own meanwhile.
+  // Rows of ranks whose former session's row is held until its round ends, and
+  // whose next session may write one of its own meanwhile.
   int64_t successors = 0;
   int64_t master = 0;  // float32 weights
   int64_t state = 0;   // optimizer state arrays
-  // Three, float32 and narrowed; on a device: narrowed.
+  // Snapshots: three, float32 and narrowed; on a device: narrowed.
   int64_t snapshots = 0;
   int64_t frames = 0;       // in flight: two frames per worker
   int64_t ledger = 0;       // which slices of which rows have landed
@@ -30,8 +30,8 @@ struct MemoryUse {
   int64_t early_grams = 0;  // which of them are computed before its close
   int64_t scratch = 0;      // of the backend
   int64_t checkpoint = 0;   // a copy of the arrays, while it is written
-  // With replication: combined gradients of the own part and of the one that
-  // has its replica here, and the replica's arrays.
+  // Replication alone needs these: combined gradients of the own part and of
+  // the one that has its replica here, and the replica's arrays.
   int64_t combined = 0;
   int64_t incoming = 0;
   int64_t replica = 0;

@@ -20,7 +20,7 @@ namespace agg {
 // Waves count from 1. Thread-compatible: its owner's lock protects it.
 class RowWaves {
  public:
-  // Of no wave: the job is not pipelined.
+  // Takes the waves' slices; none: the job is not pipelined.
   explicit RowWaves(std::vector<WaveSlices> waves) : waves_(std::move(waves)) {}
 
   int size() const { return static_cast<int>(waves_.size()); }
@@ -36,8 +36,8 @@ class RowWaves {
   int News(int32_t rank, const GradientName& name, bool again,
            const HasLanded& has_landed);
 
-  // These rows are in the round's first wave: no other attempt of theirs may
-  // come any more.
+  // Notes that these rows are in the round's first wave: no other attempt of
+  // theirs may come any more.
   void Pin(std::vector<RoundRow> rows) { pinned_ = std::move(rows); }
   void Unpin() { pinned_.clear(); }
   // FAILED_PRECONDITION if another attempt of the rank's row is pinned.

@@ -21,8 +21,9 @@ namespace agg {
 ShardArrays ArraysOf(const ShardLayout& layout,
                      const OptimizerOptions& optimizer);
 
-// For CheckpointWriter::Capture, between two rounds: master weights and
-// optimizer state as they are. Both outlive the function that is returned.
+// Makes the function for CheckpointWriter::Capture, between two rounds: it
+// copies master weights and optimizer state as they are. `backend` and `store`
+// outlive the function.
 CheckpointWriter::CopyArray CopyFrom(Backend* backend, ParameterStore* store);
 
 // Compares this shard's share of the parts with the manifest: those whose

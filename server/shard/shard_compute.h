@@ -28,7 +28,7 @@
 
 namespace agg {
 
-// For one caller at a time; rows, seed and store have rules of their own.
+// Serves one caller at a time; rows, seed and store have rules of their own.
 class ShardCompute {
  public:
   // INVALID_ARGUMENT for a bad manifest or a tensor of an unknown group;
@@ -44,19 +44,20 @@ class ShardCompute {
   GradientRows* rows() { return rows_.get(); }
   ParameterStore* store() { return store_.get(); }
 
-  // The memory plan with that many rows more than there are. Rows of successors
+  // Plans memory with that many rows more than there are. Rows of successors
   // are not in it: no Join is refused because of them, since they go with the
   // round, which may wait for that Join.
   MemoryPlan PlanWith(int64_t num_more_rows) const;
-  // The memory plan of now, with that many successors' rows more.
+  // Plans memory as it is now, with that many successors' rows more.
   MemoryPlan PlanWithSuccessors(int64_t num_more) const;
-  // Memory for one more row, which `plan` has counted: rows()->Add is what
-  // makes it one. Thread-safe. FAILED_PRECONDITION when the plan exceeds the
-  // budget, RESOURCE_EXHAUSTED when there is no such memory.
+  // Allocates memory for one more row, which `plan` has counted: rows()->Add is
+  // what makes it one. Thread-safe. FAILED_PRECONDITION when the plan exceeds
+  // the budget, RESOURCE_EXHAUSTED when there is no such memory.
   absl::StatusOr<std::unique_ptr<Buffer>> AllocateRow(
       const MemoryPlan& plan) const;
-  // For a rank whose row is granted: takes pages when they are written, as the
-  // former's are free. Counted once it is granted, too; null: none.
+  // Allocates a row for a rank whose row is granted. It takes pages when they
+  // are written, as the former's are free. It is counted once it is granted,
+  // too; null: none.
   std::unique_ptr<Buffer> AllocateSuccessor() const;
 
   // Where a slice of a session's row, or of the seed, lands. Callers hold one
@@ -64,17 +65,17 @@ class ShardCompute {
   // REQUIRES: rows()->Find(rank, session), or TakeSeed() was OK.
   SlicePlace LandingPlace(PushKind kind, int32_t rank, uint64_t session,
                           int32_t slice);
-  // What a seed lands in: TakeSeed takes it, if that has not been done, with
-  // ParameterStore::NextSnapshot's errors. Under the same lock.
+  // Takes what a seed lands in, if that has not been done, with
+  // ParameterStore::NextSnapshot's errors. Callers hold the same lock.
   absl::Status TakeSeed();
   std::shared_ptr<Snapshot> seed() const { return seed_; }
   // The seed has become a version: its memory is a snapshot like others now.
   void ReleaseSeed() { seed_ = nullptr; }
 
-  // Partial Grams of slices, given and returned in the layout's order. Those of
-  // one call to the backend take kMaxGramBytes at most, besides the result, and
-  // are of kGramElements of each row at most, or of one slice: each call that
-  // ends is progress (P31).
+  // Computes partial Grams of slices, given and returned in the layout's order.
+  // Those of one call to the backend take kMaxGramBytes at most, besides the
+  // result, and are of kGramElements of each row at most, or of one slice: each
+  // call that ends is progress (P31).
   absl::StatusOr<std::vector<SliceGram>> Gram(
       const std::vector<RoundRow>& rows, const std::vector<int32_t>& slices,
       bool compensated);
@@ -96,8 +97,8 @@ class ShardCompute {
                       const std::shared_ptr<Snapshot>& snapshot,
                       int32_t* not_finite_slice);
 
-  // Update of a wave's tensors alone (wave_step.h); those without rows get
-  // their values of `before`. All bytes are there: the next wave may take them.
+  // Updates a wave's tensors alone (wave_step.h); those without rows get their
+  // values of `before`. All bytes are there: the next wave may take them.
   absl::Status UpdateWave(const std::vector<RoundRow>& rows,
                           const StepPlan& step, const Snapshot& before,
                           Snapshot* snapshot, int32_t* not_finite_slice);
@@ -112,7 +113,7 @@ class ShardCompute {
                     const std::shared_ptr<Snapshot>& snapshot,
                     int32_t* not_finite_slice);
   const Buffer& combined() const { return *combined_; }
-  // Of the last Update, UpdateWave or Step. What vanishes is looked at in
+  // Loss of the last Update, UpdateWave or Step. What vanishes is looked at in
   // kComparedElements, where the float32 bytes are there at once.
   const NarrowingLoss& narrowing() const { return narrowing_; }
   static constexpr int64_t kComparedElements = int64_t{1} << 16;
@@ -135,7 +136,7 @@ class ShardCompute {
   struct FilledUpdate;
   absl::Status FillUpdate(const std::vector<RoundRow>& rows,
                           const StepPlan& step, FilledUpdate* filled);
-  // The bytes of these tensors (ascending).
+  // Copies the bytes of these tensors (ascending) from `before`.
   void CopyTensors(const std::vector<int32_t>& tensors, const Snapshot& before,
                    Snapshot* snapshot) const;
   struct Deferral {

@@ -83,16 +83,16 @@ class ShardEngine : public ShardPeer {
   ShardEngine(const ShardOptions& options, Backend* backend,
               std::function<void(absl::Status)> on_device_lost = nullptr);
   ~ShardEngine() override;
-  // Checkpoints go there and come from there. `files` outlives the engine.
-  // No epoch that has made one begins again. Before the first Attach. `other`:
-  // of the job that checkpoint.restore_job names, which is only read. What is
-  // returned is why the folder could not be listed; the shard goes on without,
-  // since its copies may be in other processes' memory.
+  // Sets the folder that checkpoints go to and come from. `files` outlives the
+  // engine. No epoch that has made one begins again. Before the first Attach.
+  // `other`: of the job that checkpoint.restore_job names, which is only read.
+  // What is returned is why the folder could not be listed; the shard goes on
+  // without, since its copies may be in other processes' memory.
   absl::Status SetCheckpointFolder(
       CheckpointFolder folder, FileSystem* files,
       absl::optional<CheckpointFolder> other = absl::nullopt);
-  // With replication: the shards behind and before this one on the ring. They
-  // outlive it. Before the first Attach.
+  // Sets, with replication, the shards behind and before this one on the ring.
+  // They outlive it. Before the first Attach.
   void SetNeighbours(NeighbourPeer* buddy, NeighbourPeer* before);
 
   // --- ShardPeer: the coordinator's calls ---------------------------------
@@ -120,16 +120,17 @@ class ShardEngine : public ShardPeer {
   }
   // ShardInventory::life of the last Attach.
   uint64_t life() const;
-  // OK while that epoch is on; else as every call of it.
+  // Returns OK while that epoch is on; else what every call of it gets.
   absl::Status CheckEpoch(uint64_t epoch) const;
   // Whether the phase takes no longer than the hand-over to another thread: the
   // update of what was offered (P44), without a second copy.
   bool IsQuick(const Phase& phase) const;
-  // The first one, should several wait for each other.
+  // The phase that runs, or the first of several that wait for each other;
+  // nothing: none runs.
   std::optional<RunningPhase> running_phase() const;
   uint64_t Progress() const override { return bytes_progress_.count(); }
-  // A call of the backend hangs. Nothing can end it: what follows is what
-  // follows when the device is lost, with this reason.
+  // Takes note that a call of the backend hangs. Nothing can end it: what
+  // follows is what follows when the device is lost, with this reason.
   void ReportHang(const absl::Status& reason);
   absl::Status CheckPushed(const PushedRow& pushed) const override;
   std::string name() const override;
@@ -154,8 +155,8 @@ class ShardEngine : public ShardPeer {
   // matched have landed all the same.
   absl::StatusOr<FrameResult> EndFrame(const FrameLanding& landing);
 
-  // To which identity the session of a frame belongs (P45). Errors as
-  // BeginFrame's, for the epoch; NOT_FOUND.
+  // Returns the identity that the session of a frame belongs to (P45). Errors
+  // as BeginFrame's, for the epoch; NOT_FOUND.
   absl::StatusOr<std::string> OwnerOf(uint64_t epoch, uint64_t session) const;
 
   // --- Shared memory (P39, P40) ---------------------------------------------
@@ -208,16 +209,17 @@ class ShardEngine : public ShardPeer {
   };
 
   void EndForGood(const absl::Status& found) ABSL_LOCKS_EXCLUDED(mutex_);
-  // This process has no memory of epochs that have made checkpoints, but they
-  // have been (P20). Not of `epoch`, if that one is on.
+  // Counts epochs that have made these checkpoints as promised (P20): they have
+  // been, though this process has no memory of them. It leaves out `epoch`, if
+  // that one is on.
   void NoteMade(const CheckpointListing& checkpoints, uint64_t epoch)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   absl::Status InstallManifest(uint64_t epoch, const Manifest& manifest);
-  // The closed round, and what was made of it.
+  // Forgets the closed round, and what was made of it.
   void ForgetRound() ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   Former DropManifest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_, mutex_);
-  // Whether it may still change. REQUIRES: there is one.
+  // Whether the manifest may still change. REQUIRES: there is one.
   bool ManifestUnused() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static absl::Status NoManifest();
 
@@ -249,14 +251,15 @@ class ShardEngine : public ShardPeer {
   absl::Status CheckOwner(const FrameLanding& landing) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NotifyRowLanded(const FrameLanding& landing, ShardCompute* compute);
-  // If there is news, and somebody of this process who hears of it.
+  // Tells somebody of this process who hears of waves, if there is news.
   void TellOfWaves(const FrameHeader& header, int32_t waves);
   void CountLanded(const FrameLanding& landing)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Pulls::Answer AnswerPull(const Pulls::Request& request) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Nobody gets the version that is being written; to be run without locks.
+  // Ends the version that is being written: nobody gets it. What is returned is
+  // to be run without locks.
   Closures EndProgress(const absl::Status& reason)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The calls of those pulls that have an answer now; to be run without locks.
@@ -265,7 +268,8 @@ class ShardEngine : public ShardPeer {
   // What the gap filler does: the replica's step, one batch of early Grams.
   void Fill() ABSL_LOCKS_EXCLUDED(turn_, mutex_);
   void ComputeEarlyBatch() ABSL_LOCKS_EXCLUDED(turn_, mutex_);
-  // To be called whenever a slice may have become complete.
+  // Wakes the gap filler if it has early Grams to compute. To be called
+  // whenever a slice may have become complete.
   void WakeFiller() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // --- Offers (P44), in shard_offers.cc. A close of the open round, all of
@@ -281,10 +285,11 @@ class ShardEngine : public ShardPeer {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Closes the round as was offered. REQUIRES: Offered(those rows).
   void TakeOffer() ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_, mutex_);
-  // It does not stand any more, nor do its rows.
+  // Drops the offer, and its rows: they do not stand any more.
   void DropOffer() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // Rows of this session are not the open round's any more.
+  // Forgets offered rows of this session: they are not the open round's any
+  // more.
   void ForgetOffered(uint64_t session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // OK if the round is closed, with the rows that the phase names, if it names
@@ -349,14 +354,14 @@ class ShardEngine : public ShardPeer {
   NeighbourPeer* before_ = nullptr;
 
   ComputeTurn turn_ ABSL_ACQUIRED_BEFORE(mutex_);
-  // Of a pipelined job: of its newest wave.
+  // The closed round; in a pipelined job, its newest closed wave.
   ClosedRound closed_round_ ABSL_GUARDED_BY(turn_);
   WaveRound waves_ ABSL_GUARDED_BY(turn_);
   // What was prepared changes no parameter: the round is skipped.
   bool unchanged_ ABSL_GUARDED_BY(turn_) = false;
   StepPlan step_ ABSL_GUARDED_BY(turn_);  // with replication: else that step
-  // Of the version that is shown, where publishing took its step; else -1.
-  // PhaseResult::not_finite_slice of a repeated publish (P7).
+  // PhaseResult::not_finite_slice of a repeated publish (P7), for the version
+  // that is shown, where publishing took its step; else -1.
   int32_t not_finite_slice_ ABSL_GUARDED_BY(turn_) = -1;
   NarrowingLoss narrowing_ ABSL_GUARDED_BY(turn_);
   // The home's arrays as a version that nobody has been shown; null: none.
@@ -378,10 +383,12 @@ class ShardEngine : public ShardPeer {
   std::shared_ptr<ShardCompute> compute_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<OpenRound> open_round_ ABSL_GUARDED_BY(mutex_);
   Pulls pulls_ ABSL_GUARDED_BY(mutex_);
-  // Of the version that waves write; null before the first one is written.
+  // Progress of the version that waves write; null before the first one is
+  // written.
   std::shared_ptr<VersionProgress> progress_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<const Snapshot> written_ ABSL_GUARDED_BY(mutex_);  // likewise
-  // Of the open round (P44): it has been made, and it still stands.
+  // Offer of the open round (P44): whether it was made, and the offer while it
+  // stands.
   bool offered_ ABSL_GUARDED_BY(mutex_) = false;
   std::shared_ptr<const CloseOffer> offer_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, RunningPhase> running_ ABSL_GUARDED_BY(mutex_);

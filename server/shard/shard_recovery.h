@@ -54,10 +54,10 @@ class ShardEngine::Recovery {
   // A round that was closed, and not updated, takes rows again.
   static void ReopenRound(ShardEngine* engine)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(engine->turn_, engine->mutex_);
-  // All of the job.
+  // Forgets all of the job but its facts.
   static Former Forget(ShardEngine* engine)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(engine->turn_, engine->mutex_);
-  // The same, since the job waits for a Seed.
+  // Forgets all of the job, since it waits for a Seed, and opens the epoch.
   static void ForgetAll(ShardEngine* engine, const Phase& phase,
                         Closures* ready)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(engine->turn_, engine->mutex_);

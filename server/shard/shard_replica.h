@@ -30,10 +30,11 @@ namespace agg {
 // (compute_turn.h). Thread-safe in this sense.
 class ShardReplica {
  public:
-  // Of part `ordinal` - 1 on the ring. Errors: MakeShardLayout's, GroupsOf's.
+  // Makes the replica of part `ordinal` - 1 on the ring. Errors:
+  // MakeShardLayout's, GroupsOf's.
   static absl::StatusOr<std::unique_ptr<ShardReplica>> Create(
       const ShardOptions& options, Backend* backend, const Manifest& manifest);
-  // Its memory, once. Errors: Backend::Allocate's.
+  // Takes its memory, once. Errors: Backend::Allocate's.
   absl::Status Allocate();
   const std::shared_ptr<const ShardLayout>& layout() const { return layout_; }
 
@@ -41,13 +42,13 @@ class ShardReplica {
   HeldCopy copy() const;
 
   // --- The neighbour's frames -----------------------------------------------
-  // As NeighbourPeer::SendCombined and FinishCombined.
+  // Land and CheckLanded are as NeighbourPeer::SendCombined and FinishCombined.
   absl::Status Land(const CopyHeader& header, const CopySlice& slice);
   absl::Status CheckLanded(const CopyHeader& header) const;
-  // Frames of this epoch are taken, while `end` is OK; others stop waiting.
+  // Takes frames of this epoch while `end` is OK; others stop waiting.
   void SetEpoch(uint64_t epoch, const absl::Status& end);
-  // Called, with locks held, when a frame waits for a step that nobody has
-  // asked for. To be set before the first frame.
+  // Sets what is called, with locks held, when a frame waits for a step that
+  // nobody has asked for. To be set before the first frame.
   void set_wake(std::function<void()> wake) { wake_ = std::move(wake); }
 
   // --- Rounds ---------------------------------------------------------------
@@ -55,13 +56,13 @@ class ShardReplica {
   absl::Status Prepare(const Phase& phase);
   // OK if it holds all that the step to `version` takes, or is there already.
   absl::Status CheckPrepared(uint64_t version) const;
-  // All shards are prepared: it may step.
+  // Allows the step: all shards are prepared.
   void Release();
   // Takes the step that was released, if there is one. A failed one voids it.
   absl::Status StepIfReleased();
 
   // --- Between epochs -------------------------------------------------------
-  // What was released and not stepped waits for Recover.
+  // Makes a step that was released and not taken wait for Recover.
   void Hold();
   // `repeated`: it may be at the target by what an earlier call has begun.
   absl::Status Recover(CopyAction action, const VersionId& target,

@@ -29,25 +29,26 @@ class ShardEngine::Replication {
                                 RecordText* record)
       ABSL_LOCKS_EXCLUDED(engine->mutex_);
 
-  // Which epoch's frames the replica takes.
+  // Tells the replica which epoch's frames to take.
   static void TellReplica(ShardEngine* engine)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(engine->mutex_);
   // Takes the replica's step that is due, if one is. A failed one has voided
   // the replica. To be called with the turn; `compute` may be null.
   static absl::Status StepReplica(ShardCompute* compute);
-  // Likewise within a phase, which answers with the error: the epoch is over.
+  // Takes that step within a phase, which answers with the error: the epoch is
+  // over.
   static absl::Status StepInPhase(ShardEngine* engine, uint64_t epoch,
                                   ShardCompute* compute)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(engine->turn_);
-  // It is due now.
+  // Makes the replica's step due.
   static void ReleaseReplica(ShardEngine* engine, ShardCompute* compute)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(engine->turn_);
-  // Update, where parts have second copies: nothing steps (P17).
+  // Does the update where parts have second copies: nothing steps (P17).
   static absl::StatusOr<PhaseResult> Prepare(ShardEngine* engine,
                                              const Phase& phase,
                                              ShardCompute* compute)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(engine->turn_);
-  // The step that was prepared. A failed one voids the home.
+  // Takes the step that was prepared. A failed one voids the home.
   static absl::StatusOr<std::shared_ptr<const Snapshot>> StepHomeArrays(
       ShardEngine* engine, ShardCompute* compute, int32_t* not_finite_slice)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(engine->turn_);

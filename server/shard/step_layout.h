@@ -17,16 +17,16 @@
 
 namespace agg {
 
-// By tensor of the manifest: its position in step.tensors, hence that of its
-// segment (if per_tensor) and trust ratio; -1 if the step does not name it.
-// INVALID_ARGUMENT if the lists do not fit the rows, or if a tensor is missing
-// that the shard has slices of, unless the step is partial.
+// Returns, by tensor of the manifest, its position in step.tensors, hence that
+// of its segment (if per_tensor) and trust ratio; -1 if the step does not name
+// it. INVALID_ARGUMENT if the lists do not fit the rows, or if a tensor is
+// missing that the shard has slices of, unless the step is partial.
 absl::StatusOr<std::vector<int32_t>> PlacesIn(const StepPlan& step,
                                               const ShardLayout& layout,
                                               size_t num_rows);
 
-// By tensor of the manifest: what its group says. INVALID_ARGUMENT for a tensor
-// of an unknown group.
+// Returns, by tensor of the manifest, what its group says. INVALID_ARGUMENT for
+// a tensor of an unknown group.
 absl::StatusOr<std::vector<GroupOptions>> GroupsOf(const ShardOptions& options,
                                                    const Manifest& manifest);
 

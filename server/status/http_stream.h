@@ -29,11 +29,12 @@ class HttpStream : public httplib::Stream {
              absl::Duration write_time,
              std::unique_ptr<TlsSession> tls = nullptr);
 
-  // As httplib wants them: the number of bytes; 0 or less: it is over.
+  // Reads or writes as httplib wants it: returns the number of bytes; 0 or
+  // less: it is over.
   ssize_t read(char* bytes, size_t num_bytes) override;
   ssize_t write(const char* bytes, size_t num_bytes) override;
 
-  // Ends TLS in good order; nothing without.
+  // Ends TLS in good order; does nothing without TLS.
   void End();
 
   // Takes what has been sent beyond the request. The kernel would otherwise
@@ -52,10 +53,10 @@ class HttpStream : public httplib::Stream {
   // Plain bytes, as read() has them.
   ssize_t Receive(char* bytes, size_t num_bytes);
   ssize_t ReceiveTls(char* bytes, size_t num_bytes);
-  // Of the socket, by the deadlines.
+  // Receives from the socket, or sends to it, by the deadlines.
   ssize_t ReceiveRaw(char* bytes, size_t num_bytes);
   ssize_t SendRaw(const char* bytes, size_t num_bytes);
-  // What TLS wants to send.
+  // Sends what TLS wants to send.
   bool Flush();
 
   const int fd_;

@@ -28,7 +28,7 @@ struct MetricsPages {
   std::function<absl::Status(const std::string& authorization,
                              const std::string& from)>
       admit;
-  // The same, for /metrics. Null: as `admit`.
+  // Whether the sender may read /metrics, in the same way. Null: as `admit`.
   std::function<absl::Status(const std::string& authorization,
                              const std::string& from)>
       admit_scrape;
@@ -64,7 +64,7 @@ class MetricsServer {
   MetricsServer(const MetricsServer&) = delete;
   MetricsServer& operator=(const MetricsServer&) = delete;
 
-  // The one that is listened on.
+  // The port that is listened on.
   int port() const;
 
  private:

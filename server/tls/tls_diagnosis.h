@@ -25,8 +25,8 @@ struct TlsTarget {
 // Blocks; thread-safe.
 std::string DiagnoseTls(const TlsTarget& target);
 
-// The same, if the text of gRPC's status says that no connection was made; ""
-// without any look if it says something else.
+// Diagnoses TLS as above, if the text of gRPC's status says that no connection
+// was made; "" without any look if it says something else.
 std::string WhyNotConnected(absl::string_view grpc_message,
                             const TlsTarget& target);
 

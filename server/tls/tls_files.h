@@ -25,8 +25,8 @@ struct TlsFiles {
 // InfiniteFuture for a file that is not there.
 struct TlsExpiry {
   absl::Time certificate = absl::InfiniteFuture();  // the own one
-  // Of those CAs of the file that are valid now the first one: who has a
-  // certificate of that one is out then.
+  // First expiry among those CAs of the file that are valid now: a peer that
+  // has a certificate of that CA is out then.
   absl::Time ca = absl::InfiniteFuture();
 };
 
@@ -49,8 +49,8 @@ struct TlsContents {
 // `now` or too weak for OpenSSL, CAs none of which is valid. Thread-safe.
 absl::StatusOr<TlsContents> ReadTlsFiles(const TlsFiles& files, absl::Time now);
 
-// Of who calls servers. The same errors, and INVALID_ARGUMENT if it has a
-// certificate or a key without the rest. OK without TLS.
+// Checks the files of a client. The same errors, and INVALID_ARGUMENT if it has
+// a certificate or a key without the rest. OK without TLS.
 absl::Status CheckTlsOptions(const TlsOptions& tls, absl::Time now);
 
 }  // namespace agg
