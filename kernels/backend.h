@@ -69,12 +69,13 @@ struct UpdateRequest {
   // Set to whether every parameter that was written is finite, as narrowed,
   // too; null: not asked.
   bool* all_finite = nullptr;
-  // Not null: the call may return while the bytes of the float32 snapshot are
-  // on their way, and then sets this to true (it never sets it to false).
-  // FinishSnapshot must be called then.
+  // If this is not null, the call may return while the bytes of the float32
+  // snapshot are on their way, and then sets it to true (it never sets it to
+  // false). FinishSnapshot must be called then.
   bool* snapshot_deferred = nullptr;
-  // With that: those bytes are not copied before FinishSnapshot asks for them,
-  // which need not be called. They are lost when the master is written again.
+  // Used with snapshot_deferred only. True: those bytes are not copied before
+  // FinishSnapshot asks for them, which need not be called. They are lost when
+  // the master is written again.
   bool snapshot_on_demand = false;
   // Combine and Step alone: the combined gradient, float32, a kSnapshot buffer
   // in the rows' layout. Combine writes it, on the host; Step reads it there.
@@ -102,33 +103,36 @@ class Backend {
  public:
   virtual ~Backend() = default;
 
-  // "cpu" or "cuda", and a line for the log: device, threads, SIMD target.
+  // Returns "cpu" or "cuda"; description() returns a line for the log: device,
+  // threads, SIMD target.
   virtual absl::string_view name() const = 0;
   virtual std::string description() const = 0;
 
-  // With `num_rows` kRow buffers. Thread-safe, as device_memory_use.
+  // Returns what computing needs when there are `num_rows` kRow buffers.
+  // Thread-safe, as is device_memory_use.
   virtual MemoryNeeds memory_needs(int64_t num_rows) const = 0;
   virtual DeviceMemoryUse device_memory_use() const = 0;
-  // Multiplications of a Gram that may go into one call while others wait for
-  // its end: some tenths of a second of a CPU.
+  // Returns how many multiplications of a Gram may go into one call while
+  // others wait for its end: some tenths of a second of a CPU.
   virtual double gram_products_at_once() const { return 4e9; }
 
-  // RESOURCE_EXHAUSTED with the sizes when there is no such memory.
+  // Allocates a buffer. RESOURCE_EXHAUSTED, with the sizes, when there is no
+  // such memory.
   virtual absl::StatusOr<std::unique_ptr<Buffer>> Allocate(
       BufferUse use, int64_t num_bytes) = 0;
 
-  // A kRow or kSnapshot buffer whose host side is memory of the caller, which
-  // begins at a page, is filled as it likes, and outlives the buffer: memory
-  // that other processes map. A device copies from and to it as from and to
-  // Allocate's. If it cannot (a limit of locked memory), *registered says why,
-  // and copies go by way of the driver's staging memory: slower, with the same
-  // bytes. Errors as Allocate's. Thread-safe.
+  // Returns a kRow or kSnapshot buffer whose host side is memory of the caller,
+  // which begins at a page, is filled as it likes, and outlives the buffer:
+  // memory that other processes map. A device copies from and to it as from and
+  // to the memory of Allocate. If it cannot (a limit of locked memory),
+  // *registered says why, and copies go by way of the driver's staging memory:
+  // slower, with the same bytes. Errors as of Allocate. Thread-safe.
   virtual absl::StatusOr<std::unique_ptr<Buffer>> Adopt(
       BufferUse use, char* host, int64_t num_bytes,
       absl::Status* registered) = 0;
 
-  // The host has written `range` of a kRow buffer and will not again before
-  // the next round: a device backend starts its copy. Thread-safe.
+  // Says that the host has written `range` of a kRow buffer and will not again
+  // before the next round: a device backend starts its copy. Thread-safe.
   virtual void RowLanded(const Buffer& row, DType dtype,
                          const ElementRange& range) = 0;
 

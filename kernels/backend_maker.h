@@ -1,5 +1,5 @@
-// How a compute backend is asked for, apart from which ones there are: who
-// takes a maker need not link any backend.
+// BackendMaker creates a backend by name. Code that takes a maker links no
+// backend.
 #ifndef AGG_KERNELS_BACKEND_MAKER_H_
 #define AGG_KERNELS_BACKEND_MAKER_H_
 
@@ -25,7 +25,8 @@ struct BackendOptions {
   int num_threads = 0;
   // How the CUDA backend accumulates a plain Gram.
   GramArithmetic cuda_gram = GramArithmetic::kByDevice;
-  // Of the CUDA backend, from 0 on, of those that CUDA_VISIBLE_DEVICES leaves.
+  // Index of the CUDA device, from 0, among the visible ones
+  // (CUDA_VISIBLE_DEVICES).
   int cuda_device = 0;
   // The CUDA backend makes kRow and kState buffers such that other processes
   // can map their device side (Buffer::device_share), where the driver can do
@@ -33,9 +34,9 @@ struct BackendOptions {
   bool share_device = false;
 };
 
-// A backend by its name ("cpu", "cuda"). INVALID_ARGUMENT for a name that it
-// does not know and a number that no device has; UNAVAILABLE when there is no
-// device at all.
+// Makes a backend by its name ("cpu", "cuda"). INVALID_ARGUMENT for a name that
+// it does not know and a number that no device has; UNAVAILABLE when there is
+// no device at all.
 using BackendMaker = std::function<absl::StatusOr<std::unique_ptr<Backend>>(
     absl::string_view name, const BackendOptions& options)>;
 

@@ -27,7 +27,7 @@
 
 namespace agg {
 
-// As bits of a float32's magnitude: the least one that becomes infinity, and
+// Bits of a float32's magnitude: of the least one that becomes infinity, and of
 // the largest one that becomes zero (half of the least subnormal).
 constexpr uint32_t kBf16OverflowBits = 0x7f7f8000u;
 constexpr uint32_t kF16OverflowBits =

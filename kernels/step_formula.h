@@ -1,5 +1,5 @@
-// From an optimizer's options to its formula: first as a plain value, which a
-// kernel can be given, then as a type. Host and device.
+// Turns an optimizer's options into its formula: first into a plain value,
+// which a kernel can be given, then into a type. Host and device.
 #ifndef AGG_KERNELS_STEP_FORMULA_H_
 #define AGG_KERNELS_STEP_FORMULA_H_
 
@@ -34,7 +34,7 @@ template <class Formula>
 struct HasDirection<Formula, std::void_t<decltype(&Formula::Direction)>>
     : std::true_type {};
 
-// In the table: an optimizer without a momentum formula.
+// Marks an optimizer of the table that has no momentum formula.
 template <bool kNesterov>
 struct NoMomentum {};
 

@@ -12,11 +12,12 @@
 
 namespace agg {
 
-// What to present now; "": nothing. Called for each call, on its thread.
+// Returns what to present now; "": nothing. Called for each call, on its
+// thread.
 using CallToken = std::function<std::string()>;
 
-// For NewGrpcChannel (grpc_channel.h): each call of the channel carries
-// `authorization: Bearer TOKEN`. None if `token` is null.
+// Makes interceptors for NewGrpcChannel (grpc_channel.h): each call of the
+// channel carries `authorization: Bearer TOKEN`. None if `token` is null.
 std::vector<
     std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface>>
 TokenInterceptors(const CallToken& token);

@@ -15,8 +15,9 @@ namespace agg {
 v1::Manifest ToProto(const Manifest& manifest);
 Manifest FromProto(const v1::Manifest& message);
 
-// Of the manifest that `message`, a Manifest's bytes, would be parsed to, or
-// more: nothing is made of it yet. INVALID_ARGUMENT if it is malformed.
+// Returns the size of the manifest that `message`, a Manifest's bytes, would be
+// parsed to, or more: nothing is made of it yet. INVALID_ARGUMENT if it is
+// malformed.
 absl::StatusOr<ManifestSize> SizeOfMessage(absl::string_view message);
 
 }  // namespace agg

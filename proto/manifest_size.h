@@ -16,12 +16,13 @@ struct ManifestSize {
   int64_t text_bytes = 0;  // of names and groups
 };
 
-// What ValidateManifest allows.
+// Most tensors that ValidateManifest allows.
 inline constexpr int64_t kMostTensors = 100000;
 
 ManifestSize SizeOf(const Manifest& manifest);
 
-// Of one Manifest, about, with what malloc adds to each piece.
+// Returns about how many bytes one Manifest takes, with what malloc adds to
+// each piece.
 int64_t ManifestBytes(const ManifestSize& size);
 
 }  // namespace agg

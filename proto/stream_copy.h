@@ -6,16 +6,16 @@
 
 namespace agg {
 
-// From so many bytes on what is copied would push other data out of the caches,
+// Size from which on what is copied would push other data out of the caches,
 // and be gone itself before it is read.
 inline constexpr size_t kStreamBytes = size_t{1} << 20;
 
-// As memcpy. Writes past the caches where the machine can: this saves reading
-// the destination first, a third of a copy's memory traffic. Another thread
-// sees the bytes as after memcpy.
+// Copies as memcpy does. Writes past the caches where the machine can: this
+// saves reading the destination first, a third of a copy's memory traffic.
+// Another thread sees the bytes as after memcpy.
 void StreamCopy(char* to, const char* from, size_t num_bytes);
 
-// StreamCopy of kStreamBytes or more, memcpy of less.
+// Copies by StreamCopy if there are kStreamBytes or more, else by memcpy.
 void CopyBytes(char* to, const char* from, size_t num_bytes);
 
 }  // namespace agg

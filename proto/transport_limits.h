@@ -4,7 +4,7 @@
 
 namespace agg {
 
-// Of the HTTP/2 frames that a message is cut into
+// Largest HTTP/2 frame of those that a message is cut into
 // (GRPC_ARG_HTTP2_MAX_FRAME_SIZE of the end that receives). gRPC writes no more
 // at once; with its default of 16 KiB a message of 4 MiB is cut into 256
 // pieces.

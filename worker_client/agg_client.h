@@ -99,20 +99,20 @@ class AggClient {
   // memory must stay unmodified until Push returns, and is not read after that.
   absl::Status Push(absl::Span<const TensorView> gradient);
 
-  // Memory of the shards in which to compute the gradient, one view per tensor
-  // in manifest order: a Push of just these views copies nothing. They may be
-  // written from the version's Pull to its Push, not between a Push and the
-  // outcome of its round, and hold what was written until then. Valid as long
-  // as the client; when a shard has come back, or the session is another one,
-  // they are memory like any other, and this gives those that copy nothing.
-  // FAILED_PRECONDITION: a shard shares no memory with this worker, rows are
-  // not float32, or a tensor is not in one piece (named).
+  // Returns memory of the shards in which to compute the gradient, one view per
+  // tensor in manifest order: a Push of just these views copies nothing. They
+  // may be written from the version's Pull to its Push, not between a Push and
+  // the outcome of its round, and hold what was written until then. Valid as
+  // long as the client; when a shard has come back, or the session is another
+  // one, they are memory like any other, and this gives those that copy
+  // nothing. FAILED_PRECONDITION: a shard shares no memory with this worker,
+  // rows are not float32, or a tensor is not in one piece (named).
   absl::StatusOr<std::vector<MutableTensorView>> RowTensors();
-  // The same for rows of any push dtype but int8, whose elements the gradient
-  // is then computed as, and for tensors in several pieces (large ones on
-  // several shards): Push takes the view() of each. FAILED_PRECONDITION: a
-  // shard shares no row, or rows are int8, which Push rounds from memory of the
-  // caller's straight to where they lie.
+  // Returns such memory for rows of any push dtype but int8: the gradient is
+  // then computed as elements of that dtype. Tensors may be in several pieces
+  // (large ones on several shards): Push takes the view() of each.
+  // FAILED_PRECONDITION: a shard shares no row, or rows are int8, which Push
+  // rounds from memory of the caller's straight to where they lie.
   absl::StatusOr<std::vector<RowView>> RowViews();
 
   // Ends the last push of this round; waits for the outcome. Again after
@@ -129,17 +129,17 @@ class AggClient {
   absl::Status Pull(uint64_t version,
                     absl::Span<const MutableTensorView> parameters,
                     Precision precision = Precision::kJob);
-  // Pull without a copy, in full precision: the version where it lies in the
+  // Pulls without a copy, in full precision: the version where it lies in the
   // shards' memory, which they keep as long as the view lives, at most for
   // transfer_timeout. FAILED_PRECONDITION, besides: a shard shares no memory
   // with this client, or a tensor is not in one piece (named).
   absl::StatusOr<std::unique_ptr<VersionView>> PullView(uint64_t version);
-  // The newest version that all shards have published; returns it.
+  // Pulls the newest version that all shards have published; returns it.
   absl::StatusOr<uint64_t> PullLatest(
       absl::Span<const MutableTensorView> parameters,
       Precision precision = Precision::kJob);
 
-  // The newest version; FAILED_PRECONDITION while nobody has seeded.
+  // Returns the newest version; FAILED_PRECONDITION while nobody has seeded.
   absl::StatusOr<uint64_t> LatestVersion();
 
   // Push, Commit and Pull of the new version: a complete round. A worker that
@@ -184,8 +184,8 @@ class AggClient {
   PullOperation StartPull(uint64_t version,
                           absl::Span<const MutableTensorView> parameters,
                           const PullOptions& options = {});
-  // PushPull, of the row that StartPush began and these tensors, which may be
-  // none. All tensors of the row are the client's until this is done.
+  // Starts a PushPull of the row that StartPush began and these tensors, which
+  // may be none. All tensors of the row are the client's until this is done.
   RoundOperation StartRound(absl::Span<const TensorView> gradient,
                             const PushInfo& info,
                             absl::Span<const MutableTensorView> parameters,
@@ -199,7 +199,7 @@ class AggClient {
   absl::Status Leave();
 
   uint64_t version() const;  // last pulled, or seeded
-  // 0 for observers; another one if its lease ran out.
+  // Number of the session: 0 for observers; another one if its lease ran out.
   uint64_t session() const;
   bool seed_role() const;
   bool finished() const;

@@ -29,8 +29,8 @@ class CancelSource {
   class Registration {
    public:
     Registration(CancelSource* source, grpc::ClientContext* context);
-    // Likewise a wait: `wake` is called, perhaps from here, at most once. It
-    // must not wait long, nor use the source.
+    // Registers a wait: `wake` is called when the source is cancelled, perhaps
+    // from here, at most once. It must not wait long, nor use the source.
     Registration(CancelSource* source, std::function<void()> wake);
     ~Registration();
     Registration(const Registration&) = delete;
@@ -49,7 +49,7 @@ class CancelSource {
   // returns whether it is this one.
   bool Cancel(absl::Status reason);
 
-  // Waits; earlier when cancelled. Returns status().
+  // Waits for `duration`, or until this is cancelled. Returns status().
   absl::Status WaitFor(absl::Duration duration);
 
  private:
@@ -59,7 +59,7 @@ class CancelSource {
   std::set<const Registration*> registered_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Of the first one that has a reason; else OK.
+// Returns the status of the first source that has a reason; else OK.
 absl::Status FirstReason(absl::Span<CancelSource* const> sources);
 
 // What ends a call that waits: the system's time, or a source with its reason.

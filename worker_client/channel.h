@@ -12,18 +12,18 @@
 
 namespace agg {
 
-// A channel with a connection of its own to `target`, "host:port" or what
-// LocalSocketTarget names, messages of up to
-// kMaxMessageBytes, a reconnect backoff of at most 1 s, and a keepalive that
-// notices a dead host within 30 s. Connects when first used. With `tls` the
-// server's certificate has to be for the host of `address`, which `target` is
-// another way to, or for tls.server_name. Its calls present the token of
-// `token_file` (worker_client/client_token.h), where it may go there.
+// Makes a channel with a connection of its own to `target`, "host:port" or what
+// LocalSocketTarget names, messages of up to kMaxMessageBytes, a reconnect
+// backoff of at most 1 s, and a keepalive that notices a dead host within 30 s.
+// Connects when first used. With `tls` the server's certificate has to be for
+// the host of `address`, which `target` is another way to, or for
+// tls.server_name. Its calls present the token of `token_file`
+// (worker_client/client_token.h), where it may go there.
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target,
                                            const TlsOptions& tls,
                                            const std::string& token_file,
                                            const std::string& address);
-// With target and address the same.
+// Makes a channel whose target and address are the same.
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
                                            const TlsOptions& tls = {},
                                            const std::string& token_file = "");

@@ -1,7 +1,7 @@
 // What AggClient does. Apart from agg_client.h because it needs gRPC and
 // protobuf, which users of the client need not see. Rows are in client_core.cc,
-// versions in client_pull.cc, the seed in client_seed.cc, shared
-// memory in client_regions.cc.
+// versions in client_pull.cc, the seed in client_seed.cc, shared memory in
+// client_regions.cc.
 #ifndef AGG_WORKER_CLIENT_CLIENT_CORE_H_
 #define AGG_WORKER_CLIENT_CLIENT_CORE_H_
 
@@ -50,11 +50,11 @@ class ClientCore {
 
   absl::StatusOr<RoundOutcome> Seed(absl::Span<const TensorView> parameters);
   absl::Status SeedOrPull(absl::Span<const MutableTensorView> parameters);
-  // FAILED_PRECONDITION for an observer.
+  // Returns OK if this client pushes; FAILED_PRECONDITION for an observer.
   absl::Status CheckPushes() const;
-  // Pushes a row of a gradient for `round`, while its tensors come. `name`: of
-  // its attempt, as soon as it has one. Its Cancel ends this. `wish`: of a
-  // complete row, what is tried at once with it (P41); may be null.
+  // Pushes a row of a gradient for `round`, while its tensors come. `name`
+  // becomes the name of its attempt, as soon as it has one. `cancel` ends this.
+  // `wish`: what is tried at once with a complete row (P41); may be null.
   absl::Status PushRow(uint64_t round, GrowingRow* row, CancelSource* cancel,
                        RowName* name, TripWish* wish);
   RowName LastRow() const;  // of version(), as last pushed
@@ -62,8 +62,8 @@ class ClientCore {
                                       CancelSource* cancel) {
     return CommitRow(row, info, nullptr, cancel);
   }
-  // What follows a row's push in a round: PushPull's contract. `pushed`: how
-  // PushRow has ended, and what came of this wish.
+  // Does what follows a row's push in a round: PushPull's contract. `pushed`:
+  // how PushRow has ended; `wish`: what came of this wish.
   absl::StatusOr<RoundOutcome> FinishRound(const absl::Status& pushed,
                                            const RowName& name, GrowingRow* row,
                                            const TripWish& wish);
@@ -86,10 +86,11 @@ class ClientCore {
   const JobDescription& job() const { return job_; }  // when it connected
   JobDescription JobNow() const;
   TensorDevices* devices() { return &devices_; }
-  // ShardRouter::Bind, and where the tensors are; errors as of DevicesOf, too.
+  // Binds as ShardRouter::Bind does, and finds where the tensors are; errors as
+  // of DevicesOf, too.
   absl::StatusOr<PullInto> IntoOf(
       absl::Span<const MutableTensorView> parameters);
-  // The pull is to wait for all that its devices were given by now. INTERNAL:
+  // Makes the pull wait for all that its devices were given by now. INTERNAL:
   // the driver's errors.
   absl::Status MarkTargets(PullInto* into);
 
@@ -98,45 +99,48 @@ class ClientCore {
 
   // Asks the shards whether they share memory.
   static JobDescription Describe(const JobView& view, ShardRegions* regions);
-  // What the shards of another epoch still have is taken into account (P27).
+  // Takes into account what the shards of another epoch still have (P27).
   void CatchUp(const JobView& view);
   // Pushes the row to the shards that lack it.
   absl::Status PushOwed(const View& view, const RowName& name, GrowingRow* row,
                         TripWish* wish = nullptr)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_turn_);
-  // Where the row goes, whose side is chosen when it begins: while all tensors
-  // that have come are the host's, where the last whole row, or seed, was.
+  // Returns the devices by which the row's side is chosen when it begins: those
+  // of its tensors, but while it is not complete and all tensors that have come
+  // are the host's, those of the last whole row, or seed.
   std::set<int> DevicesFor(const GrowingRow& row) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_turn_);
-  // The shards that lack the row; why not: the view is over.
+  // Returns the shards that lack the row, or why the view is over.
   absl::StatusOr<std::vector<int>> Owed(const View& view, const RowName& name);
-  // PushRow in one epoch.
+  // Does the work of PushRow in one epoch.
   absl::Status PushOnce(const View& view, uint64_t round, GrowingRow* row,
                         RowName* name, TripWish* wish)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_turn_);
-  // The shards that rows go to in one trip; none: they do not.
+  // Returns the shards that rows go to in one trip; none: they do not.
   std::vector<int> ShardsOfTrip(const JobView& view);
-  // Whether the row goes in one trip; then tries it. What has not come is to be
-  // asked for with ordinary calls.
+  // Whether the row may go in one trip.
   bool MayTry(const JobView& view, const std::vector<int>& owed,
               const TripWish* wish) ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_turn_);
-  // OK: it went, or ordinary calls may; else what the devices' wait ended with.
+  // Tries to push the row in one trip. What has not come is to be asked for
+  // with ordinary calls. OK: it went, or ordinary calls may; else what the
+  // devices' wait ended with.
   absl::Status TryTrip(const View& view, const v1::FrameMeta& meta,
                        const RowName& name, GrowingRow* row, TripWish* wish)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_turn_);
   // Waits for all that the row's and the targets' devices were given to do.
   absl::Status AwaitDevices(const View& view, const GrowingRow& row,
                             const PullInto& into);
-  // What has come of it.
+  // Writes down what has come of the trip.
   void NoteTrip(const View& view, const RowName& name, const RoundTrip& trip,
                 TripWish* wish);
   DType PullDType(const PullInto& into) const {
     return into.precision == Precision::kFull ? DType::kF32 : job_.pull_dtype;
   }
-  // Of the pusher's last push, which was of `name`.
+  // Takes the receipts of the pusher's last push, which was of `name`.
   void TakeReceipts(const View& view, const RowName& name)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_turn_);
-  // `gradient`: for shards that have lost the row; null: then DATA_LOSS.
+  // Commits the row. `gradient` is for shards that have lost it; null: then
+  // DATA_LOSS.
   absl::StatusOr<RoundOutcome> CommitRow(const RowName& row,
                                          const PushInfo& info,
                                          GrowingRow* gradient,
@@ -145,32 +149,33 @@ class ClientCore {
                                           const PushInfo& info,
                                           GrowingRow* gradient,
                                           const CallLimit& limit);
-  // Pushes it, unless only the answer is missing. `row`: of this worker's last
-  // attempt, in `row_epoch`.
+  // Pushes the seed, unless only the answer is missing. `row`: the name of this
+  // worker's last attempt, in `row_epoch`.
   absl::Status PushSeed(const View& view, GrowingRow* seed, RowName* row,
                         uint64_t* row_epoch);
   absl::StatusOr<RoundOutcome> SeedOnce(const View& view, GrowingRow* seed,
                                         RowName* row, uint64_t* row_epoch);
   // Writes down what this worker knows of its row, and tells the feedback.
   void Audit(const RowName& row, const RoundOutcome& outcome);
-  // The outcome if the worker goes on without its row's; else `status`.
+  // Returns the outcome if the worker goes on without its row's; else `status`.
   absl::StatusOr<RoundOutcome> Missed(const RowName& row,
                                       const absl::Status& status,
                                       CancelSource* cancel);
   // Pulls the outcome's version, or what has taken its place.
   absl::StatusOr<RoundOutcome> PullOutcome(RoundOutcome outcome,
                                            const PullInto& into);
-  // The address of each of the job's slices in this worker's row, which stays
-  // mapped as long as this client.
+  // Returns the address of each of the job's slices in this worker's row, which
+  // stays mapped as long as this client.
   absl::StatusOr<std::vector<const char*>> RowSlices();
-  // OK: `version` is there, or comes without this worker.
+  // Returns OK if `version` is there, or comes without this worker.
   absl::Status CheckAwaited(const JobView& view, uint64_t version) const;
-  // Of the view's first round; ends when this worker gets the seed role.
+  // Pulls the version of the view's first round; ends when this worker gets the
+  // seed role.
   absl::Status PullFirst(const PullInto& into);
   absl::Status PullOnce(const View& view, uint64_t version,
                         const PullInto& into, absl::Time deadline,
                         bool wait_for_seed = false);
-  // How the view's shards are pulled from.
+  // Returns how the view's shards are pulled from.
   PullSettings SettingsFor(const View& view);
   // Waits until `version` can be pulled. *end: by when its bytes are to be
   // there.
@@ -202,7 +207,8 @@ class ClientCore {
       ABSL_GUARDED_BY(custody_mutex_);
   uint64_t custody_view_ ABSL_GUARDED_BY(custody_mutex_) = 0;  // serial number
   uint64_t custody_rewinds_ ABSL_GUARDED_BY(custody_mutex_) = 0;
-  // Or null. Begun with the turn and the mutex; its residuals are the pusher's.
+  // Null: there is no error feedback. It is begun with the turn and the mutex;
+  // its residuals are the pusher's.
   const std::unique_ptr<ErrorFeedback> feedback_;
 };
 

@@ -10,13 +10,15 @@ namespace agg {
 // Sent to ClientOptions::on_event.
 struct ClientEvent {
   enum class Kind {
-    // With recovery_window 0: every call fails with UNAVAILABLE from now on.
+    // A shard is lost, and recovery_window is 0: every call fails with
+    // UNAVAILABLE from now on.
     kShardLost,
     kFinished,    // no more rounds; pulls still work
     kSuperseded,  // another session took the rank: every call is ABORTED
     kSeedRole,    // this worker is now the one to Seed
     kDraining,    // the server is shutting down
-    // With recovery_window 0: the lease ran out: NOT_FOUND; Connect again.
+    // The lease ran out, and recovery_window is 0: calls fail with NOT_FOUND;
+    // Connect again.
     kExpired,
     kEvicted,  // an operator ended this session: every call is ABORTED
     // Nothing is wrong yet, but somebody is waited for: the coordinator itself
@@ -32,9 +34,9 @@ struct ClientEvent {
     // Another worker is gone that has not left: `message` says which one and
     // why. Rounds go on without it.
     kWorkerLost,
-    // A round was skipped, or has left out a row: `message` says which. Of the
-    // first one, and of the first for each rank; how many there were, at the
-    // end.
+    // A round was skipped, or has left out a row: `message` says which. Comes
+    // for the first skipped round, for the first row that is left out of each
+    // rank, and at the end with how many there were.
     kLeftOut,
   };
   Kind kind = Kind::kFinished;

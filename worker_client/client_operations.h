@@ -39,11 +39,12 @@ class ClientOperations {
   // Gives what another made to the runner.
   State Start(State operation);
 
-  // The open row, with these tensors; started, as it goes on between calls.
+  // Adds these tensors to the open row, and starts it, as it goes on between
+  // calls.
   State PushSome(absl::Span<const TensorView> gradient);
-  // The open row is dropped, if it is incomplete.
+  // Drops the open row, if it is incomplete.
   void DropOpen();
-  // A row of its own, in place of the open one.
+  // Pushes a row of its own, in place of the open one.
   State Push(absl::Span<const TensorView> gradient);
   State Commit(const PushInfo& info);
   State Pull(uint64_t version, absl::Span<const MutableTensorView> parameters,
@@ -53,7 +54,7 @@ class ClientOperations {
               const PushInfo& info,
               absl::Span<const MutableTensorView> parameters,
               const PullOptions& options);
-  // Goes on with a round that was cancelled, started.
+  // Goes on with a round that was cancelled; the operation is started.
   State Resume(const State& cancelled);
 
  private:
@@ -62,7 +63,7 @@ class ClientOperations {
     PushedRow(const ShardRouter* router, DType dtype, TensorDevices* devices,
               uint64_t round)
         : row(router, dtype, devices), round(round) {}
-    // The same, to be pushed again: the same bytes by the same name.
+    // Copies a row, to be pushed again: the same bytes by the same name.
     PushedRow(const PushedRow& former)
         : row(former.row), round(former.round), name(former.name) {}
     GrowingRow row;
@@ -74,15 +75,16 @@ class ClientOperations {
   };
   using Row = std::shared_ptr<PushedRow>;
 
-  // For rows that MakeRow makes, with no lock held: a device may be busy.
+  // Binds tensors for rows that MakeRow makes. Called with no lock held: a
+  // device may be busy.
   absl::StatusOr<GrowingRow::Some> Bind(
       absl::Span<const TensorView> gradient) const;
-  // Its operation, and the row itself.
+  // Gives the row its operation, and returns it.
   Row WithOperation(Row row);
   Row MakeRow();
-  // The open row of this version; null: there is none.
+  // Returns the open row of this version; null: there is none.
   Row open() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Opens `row`, or none; what was open.
+  // Opens `row`, or none; returns what was open.
   Row Replace(Row row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Cancels a row that nobody completes any more: others wait for their turn.
   static void Drop(const Row& row);

@@ -26,37 +26,38 @@ struct ClientOptions {
   Manifest manifest;
   std::string client_name;  // for the server's log; empty: "host:pid"
 
-  // TLS to every shard: paths of PEM files, for those that are "" the
+  // Paths of PEM files for TLS to every shard. For those that are "" the
   // environment's AGG_TLS_CA, AGG_TLS_CERTIFICATE, AGG_TLS_KEY and
   // AGG_TLS_SERVER_NAME. None: no TLS.
   TlsOptions tls;
   // A file whose first line is the bearer token that says who this client is,
   // where the job has identities; read anew when it changes. "": the one that
-  // AGG_TOKEN_FILE names, if any. Goes over TLS, and to loopback addresses and
-  // Unix sockets.
+  // AGG_TOKEN_FILE names, if any. The token goes over TLS, and to loopback
+  // addresses and Unix sockets.
   std::string token_file;
 
   // --- Limits. Every call also ends when the job or this session does. ---
-  // Until the coordinator answers and lets this worker in. A worker may start
-  // before its server; on_event says what it waits for.
+  // Time until the coordinator answers and lets this worker in. A worker may
+  // start before its server; on_event says what it waits for.
   absl::Duration connect_timeout = absl::Seconds(30);
-  // Short calls that wait for no other worker (Leave, Observe).
+  // Limit of short calls that wait for no other worker (Leave, Observe).
   absl::Duration call_timeout = absl::Seconds(10);
-  // A Push, or the bytes of a published Pull, with what their tensors' devices
-  // have to do before; anew when an epoch has ended. A round in one trip has it
-  // twice: for the devices, and for the trip (a pipelined one has round_timeout
-  // besides).
+  // Limit of one push, or of one pull's bytes once its version is published,
+  // including pending work of the tensors' devices. It starts again in a new
+  // epoch. A round in one trip has it twice: for the devices, and for the trip
+  // (a pipelined one has round_timeout besides).
   absl::Duration transfer_timeout = absl::Minutes(10);
-  // What waits for other workers: Commit, Wait, and a Pull until its version is
-  // published; what waits for a lost process included. Without a limit these
-  // still end when the job finishes, this session ends or recovery_window does.
+  // Limit of waits for other workers: Commit, Wait, and a Pull until its
+  // version is published. Waits for a lost process are included. Without a
+  // limit these still end when the job finishes, this session ends or
+  // recovery_window does.
   absl::Duration round_timeout = absl::InfiniteDuration();
-  // For how long a broken connection is tried again, counted from each loss.
+  // Time for which a broken connection is tried again, counted from each loss.
   // Less than the server's reconnect_grace (5 s), when the session may be over.
   absl::Duration reconnect_window = absl::Seconds(3);
-  // For how long the job is waited for when it has lost a process, counted from
-  // each loss: calls go on by themselves when it is back. 0: they fail with
-  // UNAVAILABLE, and this client is over.
+  // Time for which the job is waited for when it has lost a process, counted
+  // from each loss: calls go on by themselves when it is back. 0: they fail
+  // with UNAVAILABLE, and this client is over.
   absl::Duration recovery_window = absl::Minutes(15);
 
   // Adds what rounding to the job's push_dtype leaves out of a row to the next
@@ -105,8 +106,8 @@ struct JobDescription {
   std::string rule;        // in effect: "adasum"
   std::string scope;       // "per_tensor" or "global"
   std::string step_scale;  // "none", "adascale"
-  // Its kind, "adamw"; "": a server of an older release. With "none" a pull
-  // gives the combined gradient in place of parameters.
+  // The optimizer's kind, "adamw"; "": a server of an older release. With
+  // "none" a pull gives the combined gradient in place of parameters.
   std::string optimizer;
   int workers = 0;                  // expected
   std::vector<std::string> shards;  // addresses by ordinal
@@ -129,8 +130,9 @@ enum class Precision {
 struct PullOptions {
   Precision precision = Precision::kJob;
   // Tensors that are needed first, by name, in this order; the others follow in
-  // the manifest's. By frames of 4 MiB: small tensors come together. A version
-  // that comes in one trip with its round comes in the manifest's order.
+  // the manifest's order. They come by frames of 4 MiB: small tensors come
+  // together. A version that comes in one trip with its round comes in the
+  // manifest's order.
   std::vector<std::string> first;
 };
 
@@ -138,16 +140,16 @@ struct PullOptions {
 struct PushInfo {
   int64_t examples = 1;
   int accumulation = 1;  // micro-batches that the row is the mean of
-  // Sum over micro-gradients of ||g||^2, in units of the pushed row. With
-  // error_feedback as without: of the micro-gradients as they were computed.
+  // Sum over micro-gradients of ||g||^2, in units of the pushed row. It is of
+  // the micro-gradients as they were computed, with error_feedback as without.
   // The row's own norm then has the two residuals in it, which AdaScale takes
   // for noise of the gradient; for int8 they are about 1% of its length.
   absl::optional<double> micro_norm_squared_sum;
   absl::optional<double> loss;  // mean over the row's examples
   double loss_scale = 1;        // the row is this times the gradient
-  // Of the parameters that the row was computed on, where the worker steps them
-  // itself: equal for equal parameters (P49 of proto/README.md), so that the
-  // server finds workers whose parameters are others. 0: not said.
+  // Digest of the parameters that the row was computed on, where the worker
+  // steps them itself: equal for equal parameters (P49 of proto/README.md), so
+  // that the server finds workers whose parameters are others. 0: not said.
   uint32_t parameters_digest = 0;
   // W3C traceparent, for the server's trace of the round; malformed: not sent.
   std::string traceparent;
@@ -171,8 +173,8 @@ struct RoundOutcome {
   std::vector<int> excluded_ranks;  // not finite, or left out (see message)
   // Places in the manifest of optional tensors that no row of `ranks` had.
   std::vector<uint32_t> absent_tensors;
-  // Whose parameters were others than those of the most, by their
-  // parameters_digest; all that said one, where no majority has the same.
+  // Ranks whose parameters were others than those of most workers, by their
+  // parameters_digest; where no majority has the same, all ranks that said one.
   std::vector<int> differing_ranks;
   double learning_rate = 0;     // as applied
   double gain = 1;              // factor of the step scale
@@ -180,7 +182,7 @@ struct RoundOutcome {
   double orthogonality = kNaN;  // NaN: undefined
   double loss = kNaN;           // mean by examples; NaN: nobody sent one
   double combined_norm = kNaN;
-  // In effect in the round; "": not known.
+  // What was in effect in the round; "": not known.
   std::string rule, scope, step_scale;
   bool finished = false;  // no round follows
   std::string message;    // why skipped, which fallback

@@ -29,28 +29,30 @@ class CoordinatorSession {
   // `membership` outlives it.
   CoordinatorSession(const ClientOptions& options, Membership* membership);
 
-  // Fills in epoch and session. `traceparent` as in PushInfo.
+  // Commits a row; fills in epoch and session. `traceparent` as in PushInfo.
   absl::StatusOr<RoundOutcome> Commit(const JobView& view,
                                       v1::CommitRequest request,
                                       const CallLimit& limit,
                                       const std::string& traceparent = "");
-  // Of a commit that came another way (P41): what Commit would return.
+  // Notes the outcome of a commit that came another way (P41); returns what
+  // Commit would return.
   RoundOutcome Note(const JobView& view, const v1::RoundOutcome& reply);
-  // `row`: what `included` tells about; by default nothing.
+  // Waits for the outcome of a round. `row`: what its `included` tells about;
+  // RowName(): nothing.
   absl::StatusOr<RoundOutcome> WaitRound(const JobView& view, uint64_t round,
                                          const RowName& row,
                                          const CallLimit& limit);
-  // The job's newest version; FAILED_PRECONDITION while it has none. ABORTED:
-  // the view's epoch has ended, which the view knows from then on.
+  // Returns the job's newest version; FAILED_PRECONDITION while it has none.
+  // ABORTED: the view's epoch has ended, which the view knows from then on.
   absl::StatusOr<uint64_t> LatestVersion(const JobView& view);
-  // For a worker that leaves: tells the coordinator, within call_timeout.
+  // Tells the coordinator, within call_timeout, that the worker leaves.
   absl::Status Leave(const JobView& view);
 
  private:
   void Say(uint64_t version, std::string message) const;
-  // OK: neither the view nor the call is over.
+  // Returns OK while neither the view nor the call is over, else why.
   static absl::Status Over(const JobView& view, const CallLimit& limit);
-  // Until the channel is connected; at most until limit's end, or Over.
+  // Waits until the channel is connected; at most until limit's end, or Over.
   absl::Status AwaitConnection(const JobView& view, const CallLimit& limit);
   // Makes a call named `name`, again after connection losses.
   absl::Status Call(

@@ -21,26 +21,26 @@
 
 namespace agg {
 
-// Mapped for a device of the caller's: the one that has them, or a peer of
-// that. The shard overwrites them with another version in each round, and says
-// so before, by the generation. Thread-safe.
+// Parameters that are mapped for a device of the caller's: the one that has
+// them, or a peer of that. The shard overwrites them with another version in
+// each round, and says so before, by the generation. Thread-safe.
 class DeviceParameters {
  public:
-  // For `device`. `generation`: the descriptor of the page with it.
-  // UNIMPLEMENTED: the device has no way to that memory; INTERNAL: not float32,
-  // or no UUID; errors of SharedDeviceMemory::Map and SharedMemory::Map.
-  // REQUIRES: devices has met the device, and outlives this.
+  // Maps the parameters for `device`. `generation`: the descriptor of the page
+  // with it. UNIMPLEMENTED: the device has no way to that memory; INTERNAL: not
+  // float32, or no UUID; errors of SharedDeviceMemory::Map and
+  // SharedMemory::Map. REQUIRES: devices has met the device, and outlives this.
   static absl::StatusOr<std::unique_ptr<DeviceParameters>> Map(
       const v1::DeviceRegion& said, const FileDescriptor& memory,
       const FileDescriptor& generation, int device, TensorDevices* devices);
 
   uint32_t number() const { return number_; }
-  // A copy has failed, other than by ABORTED: it is not tried again.
+  // Whether a copy has failed, other than by ABORTED: it is not tried again.
   bool failed() const { return failed_; }
-  // Whose memory is copied to.
+  // Device whose memory is copied to.
   int device() const { return context_->device(); }
-  // Whether so many bytes at an offset, as the shard says it, are floats of
-  // these.
+  // Whether `num_bytes` bytes at `offset`, as the shard says it, are floats of
+  // these parameters.
   bool Has(uint64_t offset, int64_t num_bytes) const;
 
   struct Place {
@@ -67,7 +67,8 @@ class DeviceParameters {
         memory_(std::move(memory)),
         page_(std::move(page)),
         stream_(std::move(stream)) {}
-  // It is not tried again.
+  // Returns `status` as DeviceError tells it; after an error nothing is tried
+  // again.
   absl::Status Note(const absl::Status& status) const;
 
   const uint32_t number_;
@@ -78,7 +79,7 @@ class DeviceParameters {
   const std::unique_ptr<DeviceStream> stream_;  // of all pulls
 };
 
-// Of one shard, as several devices see them.
+// Parameters of one shard, as several devices see them, by device.
 using ParametersByDevice = std::map<int, const DeviceParameters*>;
 
 }  // namespace agg

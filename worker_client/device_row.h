@@ -19,14 +19,15 @@
 
 namespace agg {
 
-// Mapped for a device of the caller's: the one that has it, or a peer of that.
-// With a stream of its own for copies to it. For one push at a time.
+// A row that is mapped for a device of the caller's: the one that has it, or a
+// peer of that. It has a stream of its own for copies to it. For one push at a
+// time.
 class DeviceRow {
  public:
-  // For `device`. UNIMPLEMENTED: it has no way to that memory; INTERNAL: the
-  // row is not of `dtype`, smaller than the host's side, larger than it says,
-  // or has no UUID; errors of SharedDeviceMemory::Map. REQUIRES: devices has
-  // met the device, and outlives this.
+  // Maps the row for `device`. UNIMPLEMENTED: it has no way to that memory;
+  // INTERNAL: the row is not of `dtype`, smaller than the host's side, larger
+  // than it says, or has no UUID; errors of SharedDeviceMemory::Map. REQUIRES:
+  // devices has met the device, and outlives this.
   static absl::StatusOr<std::unique_ptr<DeviceRow>> Map(
       const v1::DeviceRegion& said, DType dtype, int64_t host_bytes,
       const FileDescriptor& fd, int device, TensorDevices* devices);
@@ -35,23 +36,24 @@ class DeviceRow {
   DeviceRow(const DeviceRow&) = delete;
   DeviceRow& operator=(const DeviceRow&) = delete;
 
-  // Whose memory is copied from.
+  // Device whose memory is copied from.
   int device() const { return context_->device(); }
 
-  // From memory of this device, or of the host, to an offset of the row; it
-  // must be as it is to be (DeviceMark::Reached), and stay so until the copies
-  // are done. Neighbours of one `owner`, one behind the other in both places,
-  // become one copy. (Of one tensor, say: the driver refuses copies across two
-  // allocations.) REQUIRES: the place is inside.
+  // Copies from memory of this device, or of the host, to an offset of the row.
+  // The memory must be as it is to be (DeviceMark::Reached), and stay so until
+  // the copies are done. Neighbours of one `owner`, one behind the other in
+  // both places, become one copy. (`owner` is one tensor, say: the driver
+  // refuses copies across two allocations.) REQUIRES: the place is inside.
   absl::Status Copy(int64_t owner, const char* from, int64_t offset,
                     int64_t num_bytes);
-  // The copies so far: Await waits until they are done, and is called once.
+  // Marks the copies so far: Await waits until they are done, and is called
+  // once.
   absl::StatusOr<std::unique_ptr<DeviceEvent>> Mark();
   absl::Status Await(std::unique_ptr<DeviceEvent> event);
-  // After an error: waits for what was begun, and begins no more of it.
+  // Waits, after an error, for what was begun, and begins no more of it.
   void Discard();
 
-  // For a test: how often the driver was asked to copy.
+  // Number of times that the driver was asked to copy, for a test.
   int64_t num_copies() const { return num_copies_; }
 
  private:

@@ -14,16 +14,16 @@
 
 namespace agg {
 
-// Of one row, whose slices may be rounded again (for a retry, or by another
-// way): each counts once. Thread-safe.
+// The losses of one row, whose slices may be rounded again (for a retry, or by
+// another way): each slice counts once. Thread-safe.
 class EncodingTally {
  public:
   // What a whole slice of the plan has lost.
   void Set(int32_t slice, int tensor, const EncodingLoss& loss);
 
-  // A sentence that names the first tensor and says what to do; "": nothing was
-  // lost that is worth it. Of what vanishes, more than a thousandth of all
-  // elements is.
+  // Returns a sentence that names the first tensor and says what to do; "":
+  // nothing was lost that is worth it. Values that vanish are worth it if they
+  // are more than a thousandth of all elements.
   std::string Describe(const Manifest& manifest, DType dtype) const;
 
  private:
@@ -32,7 +32,7 @@ class EncodingTally {
     EncodingLoss loss;
   };
   mutable Mutex mutex_;
-  // By slice: those alone that have lost something.
+  // Slices that have lost something.
   std::map<int32_t, Lost> lost_ ABSL_GUARDED_BY(mutex_);
 };
 

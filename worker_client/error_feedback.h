@@ -36,20 +36,20 @@ namespace agg {
 // that they need, while another thread pushes.
 class ErrorFeedback {
  public:
-  // The elements of each tensor. All residuals are zero.
+  // Takes the number of elements of each tensor. All residuals are zero.
   explicit ErrorFeedback(const std::vector<int64_t>& num_elements);
 
-  // The rows to come are `row`, until the next call.
+  // Begins `row`: the rows to come are this one, until the next call.
   void Begin(const RowName& row);
-  // Residuals of elements [begin, begin + num_elements) of a tensor, to encode
-  // them with; any number of times. A tensor that is not asked for is not in
-  // the row: its residual stays. Valid until Begin.
+  // Returns the residuals of elements [begin, begin + num_elements) of a
+  // tensor, to encode them with; any number of times. A tensor that is not
+  // asked for is not in the row: its residual stays. Valid until Begin.
   Residual ResidualOf(int32_t tensor, int64_t begin, int64_t num_elements);
 
-  // The outcome of `row`; of another row than the last one nothing is known any
-  // more. The first one counts.
+  // Notes the outcome of `row`, unless another row has begun since: of former
+  // rows nothing is known any more. The first outcome counts.
   void Settle(const RowName& row, bool included);
-  // The job has gone back.
+  // Says that the job has gone back: all residuals become zero.
   void Forget();
 
  private:
@@ -68,8 +68,9 @@ class ErrorFeedback {
   uint64_t included_session_ = 0;  // of that one's row; 0: there is none
 };
 
-// For a worker's rows in a job of that push dtype: null if they are not
-// rounded, or `wanted` is false; nothing: it is wanted for int8 alone.
+// Makes the feedback for a worker's rows in a job of that push dtype: null if
+// they are not rounded, or `wanted` is false. `wanted` is nothing: it is wanted
+// for int8 alone.
 std::unique_ptr<ErrorFeedback> MakeErrorFeedback(const Manifest& manifest,
                                                  DType push_dtype,
                                                  absl::optional<bool> wanted);

@@ -31,11 +31,12 @@ namespace agg {
 // several times (for retries): the same bytes. Thread-compatible.
 class FrameSource {
  public:
-  // Has no frames yet. `meta` has all fields except slices and checksums.
-  // REQUIRES: router, the bound views and their memory outlive this and every
-  // frame. `feedback`: for what is rounded; null: none; else it outlives this.
-  // `region`, for which Begin was true: slices are written there, and frames
-  // only name them (P39, P47); null: frames bring them; else it outlives this.
+  // Makes a source that has no frames yet. `meta` has all fields except slices
+  // and checksums. REQUIRES: router, the bound views and their memory outlive
+  // this and every frame. `feedback`: for what is rounded; null: none; else it
+  // outlives this. `region`, for which Begin was true: slices are written
+  // there, and frames only name them (P39, P47); null: frames bring them; else
+  // it outlives this.
   FrameSource(const ShardRouter* router, const BoundRow& bound, int shard,
               v1::FrameMeta meta, DType dtype,
               std::shared_ptr<FrameMemory> memory,
@@ -47,22 +48,23 @@ class FrameSource {
   FrameSource& operator=(const FrameSource&) = delete;
 
   int64_t max_frame_bytes() const;  // of several slices in a frame
-  // More frames, of tensors that GrowingRow::Take has given. Begins their
+  // Adds frames of tensors that GrowingRow::Take has given. Begins their
   // copies, if the row lies on a device: Make waits for those of its frame
   // alone. After one that failed, frames that are made go by way of the row's
   // host side.
   void Add(std::vector<FramePlan> plans);
 
   int num_frames() const { return static_cast<int>(plans_.size()); }
-  // INTERNAL: a copy from a device to the host has failed. From then on this is
-  // every frame's end, and status().
+  // Makes a frame. INTERNAL: a copy from a device to the host has failed. From
+  // then on this is every frame's end, and status().
   absl::StatusOr<grpc::ByteBuffer> Make(int frame);
   const absl::Status& status() const { return status_; }
 
   // Computes the sums of the only frame, which the next Make uses. Errors as
   // Make's. REQUIRES: num_frames() is 1.
   absl::Status Prepare();
-  // What the last frame has besides (P41), or the first (P43); may be null.
+  // Sets what the last frame has besides (P41), or the first (P43); may be
+  // null.
   void SetRequests(const v1::CommitRequest* commit, const v1::PullRequest* pull,
                    bool with_first) {
     commit_ = commit;
@@ -70,8 +72,8 @@ class FrameSource {
     requests_first_ = with_first;
   }
 
-  // CommitRequest.row_crc32c for this shard; nothing before frames with all of
-  // its slices were made at least once.
+  // Returns CommitRequest.row_crc32c for this shard; nothing before frames with
+  // all of its slices were made at least once.
   absl::optional<uint32_t> row_crc32c() const;
 
  private:
@@ -83,16 +85,17 @@ class FrameSource {
   };
   absl::StatusOr<Body> MakeBody(int frame);
   absl::StatusOr<Body> MakeInPlace(int frame);
-  // As sent: in place, or copied or rounded to `staging`'s end.
+  // Returns a slice's bytes as they are sent: in place, or copied or rounded to
+  // `staging`'s end.
   absl::StatusOr<absl::string_view> Payload(
       int32_t index, std::vector<uint16_t>* staging) const;
   bool NeedsStaging(const FramePlan& plan) const;
   absl::Status WriteInPlace(int frame);
-  // The frames end.
+  // Ends the frames with `status`; the first error stays.
   void Fail(const absl::Status& status) {
     if (status_.ok()) status_ = status;
   }
-  // The row goes on by way of its host side.
+  // Lets the row go on by way of its host side.
   void LeaveDevice();
 
   const ShardRouter* router_;
@@ -105,7 +108,7 @@ class FrameSource {
   RowRegion* region_;
   absl::Status status_;
   std::vector<FramePlan> plans_;
-  // Of the frames, those to a device that were not waited for.
+  // Copies of the frames to a device, as far as they were not waited for.
   std::vector<RowDevices::Copies> copied_;
   absl::optional<Body> prepared_;  // of frame 0
   const v1::CommitRequest* commit_ = nullptr;

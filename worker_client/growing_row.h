@@ -34,7 +34,7 @@ class GrowingRow {
   // router and devices outlive this.
   GrowingRow(const ShardRouter* router, DType dtype,
              TensorDevices* devices = nullptr);
-  // What was given to `row`, to be pushed again: not cancelled.
+  // Copies what was given to `row`, to be pushed again: not cancelled.
   GrowingRow(const GrowingRow& row);
   GrowingRow& operator=(const GrowingRow&) = delete;
 
@@ -44,50 +44,54 @@ class GrowingRow {
     std::vector<int> device_of;                     // of each, as `views`
     std::map<int, SharedMark> marks;                // of these devices
   };
-  // For rows with the same arguments; asks the driver, and so may take as long
-  // as that does. INVALID_ARGUMENT as ShardRouter::BindSome; errors of
-  // TensorDevices::DevicesOf and MarksOf.
+  // Binds tensors for rows with the same arguments; asks the driver, and so may
+  // take as long as that does. INVALID_ARGUMENT as ShardRouter::BindSome;
+  // errors of TensorDevices::DevicesOf and MarksOf.
   static absl::StatusOr<Some> Bind(const ShardRouter& router, DType dtype,
                                    TensorDevices* devices,
                                    absl::Span<const TensorView> views);
-  // More tensors, whose memory must outlive the push. All or none:
+  // Gives more tensors, whose memory must outlive the push. All or none:
   // INVALID_ARGUMENT for a tensor that was given before, and when the row is
   // complete.
   absl::Status Give(const Some& some);
   absl::Status Give(absl::Span<const TensorView> views);  // and errors of Bind
-  // The devices are to do what they were given by now, too, before Take gives
-  // what was given. Errors of TensorDevices::MarksOf. REQUIRES: nobody takes.
+  // Makes Take wait for what the devices were given by now, too, before it
+  // gives what was given. Errors of TensorDevices::MarksOf. REQUIRES: nobody
+  // takes.
   absl::Status MarkAnew();
-  // No more tensors come: what the row lacks is absent. INVALID_ARGUMENT with
-  // the name of one that is not optional: then it has no effect.
+  // Completes the row: no more tensors come, and what it lacks is absent.
+  // INVALID_ARGUMENT with the name of one that is not optional: then it has no
+  // effect.
   absl::Status Complete();
-  // Complete was called, or every tensor was given.
+  // Whether Complete was called, or every tensor was given.
   bool complete() const;
 
-  // The push ends with `reason`; the first one stays.
+  // Ends the push with `reason`; the first one stays.
   void Cancel(const absl::Status& reason);
   absl::Status cancelled() const;  // OK: it was not
 
   // --- For the thread that pushes. Rows are pushed as `dtype`.
   DType dtype() const { return dtype_; }
-  // In manifest order. Only views of tensors that Take has named may be read.
+  // Views in manifest order. Only those of tensors that Take has named may be
+  // read.
   absl::Span<const TensorView> bound() const { return bound_; }
   BoundRow bound_row() const {
     BoundRow bound(bound_, device_of_, devices_);
     bound.tally = &tally_;
     return bound;
   }
-  // What rounding has lost of what was pushed: EncodingTally::Describe.
+  // Returns what rounding has lost of what was pushed: EncodingTally::Describe.
   std::string lost() const {
     return tally_.Describe(router_->manifest(), dtype_);
   }
-  // Those that have tensors given so far; none if one of these is not `dtype`.
+  // Returns the devices that have tensors given so far; none if one of these
+  // tensors is not `dtype`.
   std::set<int> devices() const;
-  // CommitRequest.absent_tensors. REQUIRES: complete.
+  // Returns CommitRequest.absent_tensors. REQUIRES: complete.
   std::string absent_tensors() const;
-  // Whether one that was given so far is on a device.
+  // Whether a tensor that was given so far is on a device.
   bool any_on_device() const;
-  // What Take has given; at first nothing.
+  // Position of one that takes: what Take has given; at first nothing.
   class Cursor {
    private:
     friend class GrowingRow;
@@ -96,17 +100,17 @@ class GrowingRow {
   };
   struct Taken {
     std::vector<int> tensors;
-    // More were given: their devices have work to do before them, of whose end
-    // nobody is woken.
+    // Whether more were given whose devices have work to do before them; of its
+    // end nobody is woken.
     bool waits = false;
   };
-  // The tensors that came since the last call with this cursor; the absent ones
-  // when the row is complete. One of a device comes when the device has done
-  // what it was given before Give. INTERNAL: the driver's errors.
+  // Returns the tensors that came since the last call with this cursor; the
+  // absent ones when the row is complete. One of a device comes when the device
+  // has done what it was given before Give. INTERNAL: the driver's errors.
   absl::StatusOr<Taken> Take(Cursor* cursor) const;
-  // What has to be done before Take gives all that was given.
+  // Returns what has to be done before Take gives all that was given.
   std::vector<SharedMark> marks() const;
-  // Who is woken by Give, Complete and Cancel; null: nobody any more.
+  // Sets who is woken by Give, Complete and Cancel; null: nobody any more.
   void SetWaker(QueueWaker* waker);
 
  private:

@@ -13,7 +13,7 @@
 
 namespace agg {
 
-// Of one mapping, which outlives this. Thread-safe.
+// The registration of one mapping, which outlives this. Thread-safe.
 class LazyRegistration {
  public:
   LazyRegistration(void* data, int64_t num_bytes,

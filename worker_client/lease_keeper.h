@@ -31,9 +31,10 @@ struct Lease {
   // A connection that breaks does not come back: the channel is to a socket
   // that ends with its process (P38).
   bool gone_if_broken = false;
-  // LeaseRenewal.transports as they are now; may be null. On its thread.
+  // Returns LeaseRenewal.transports as they are now; may be null. Called on the
+  // keeper's thread.
   std::function<std::string()> transports;
-  // Ends it with the reason, besides the end of its own; may be null.
+  // Ends the lease with its reason, besides the end of the keeper; may be null.
   std::shared_ptr<CancelSource> over;
 };
 
@@ -44,10 +45,11 @@ struct LeaseOptions {
   // Measures the lease (P31): what this process spent frozen does not count, as
   // it does not count for the servers. Outlives the stream.
   const Clock* clock = TickClock::Real();
-  // For every event but RENEWED, on this stream's thread.
+  // Hears every event but RENEWED, on this stream's thread.
   std::function<void(const v1::JobEvent&)> on_event;
-  // A lease cannot be kept: why. Answers, as late as it likes, with the one to
-  // be kept from now on, or with nothing: the end. On this stream's thread.
+  // Hears that a lease cannot be kept, and why. Answers, as late as it likes,
+  // with the one to be kept from now on, or with nothing: the end. On this
+  // stream's thread.
   std::function<absl::optional<Lease>(absl::Status)> on_lost;
 };
 
@@ -66,9 +68,10 @@ class LeaseKeeper {
   LeaseKeeper& operator=(const LeaseKeeper&) = delete;
 
  private:
-  // Keeps the lease until it cannot: why.
+  // Keeps the lease until it cannot; returns why.
   absl::Status Keep(const Lease& lease);
-  // Why no renewal can be hoped for after a call that ended so; OK: again.
+  // Returns why no renewal can be hoped for after a call that ended so; OK:
+  // again.
   absl::Status GiveUp(const Lease& lease, const grpc::Status& status) const;
   void Loop();
 

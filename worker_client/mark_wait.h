@@ -20,7 +20,8 @@ class MarkPauses {
   static constexpr absl::Duration kShortest = absl::Microseconds(5);
   static constexpr absl::Duration kLongest = absl::Microseconds(500);
 
-  // The next pause of the wait that began with the first call since Reset.
+  // Returns the next pause of the wait that began with the first call since
+  // Reset.
   absl::Duration Next(absl::Time now);
   void Reset() { begun_ = absl::InfiniteFuture(); }
 
@@ -28,14 +29,15 @@ class MarkPauses {
   absl::Time begun_ = absl::InfiniteFuture();
 };
 
-// Until all marks are reached. What `cancelled` says, unless it is OK: it is
-// asked before anything else, and again and again; DEADLINE_EXCEEDED with
-// `what` the caller wants; INTERNAL: the driver's errors.
+// Waits until all marks are reached. Returns what `cancelled` says, unless it
+// is OK: it is asked before anything else, and again and again;
+// DEADLINE_EXCEEDED, for `what` the caller wants; INTERNAL: the driver's
+// errors.
 absl::Status AwaitMarks(absl::Span<const SharedMark> marks, const char* what,
                         absl::Time deadline,
                         const std::function<absl::Status()>& cancelled);
 
-// Of a wait for `what`'s tensors.
+// Returns the DEADLINE_EXCEEDED of a wait for `what`'s tensors.
 absl::Status MarkTimeout(const char* what);
 
 }  // namespace agg

@@ -47,25 +47,27 @@ class Membership {
   bool draining() const { return draining_; }
 
   // Calls `call` with the present view, and again with the next one each time
-  // its epoch has ended, for recovery_window from each loss and until
-  // `limit`. Its last status, the limit's reason, or the fate.
+  // its epoch has ended, for recovery_window from each loss and until `limit`.
+  // Returns its last status, the limit's reason, or the fate.
   absl::Status Persist(const CallLimit& limit,
                        const std::function<absl::Status(const View&)>& call);
 
-  // The worker has the parameters of `version`. False, and no effect: the epoch
-  // has ended, so that they may be of a past that was given up.
+  // Notes that the worker has the parameters of `version`. False, and no
+  // effect: the epoch has ended, so that they may be of a past that was given
+  // up.
   bool NoteHeld(const JobView& view, uint64_t version);
   Standing standing(const JobView& view) const;
-  // FAILED_PRECONDITION with what to do, unless the worker may push in `view`.
+  // Returns OK if the worker may push in `view`, else FAILED_PRECONDITION with
+  // what to do.
   absl::Status CheckStanding(const JobView& view) const;
-  // Which epoch made a version, as far as it is heard; 0: not known.
+  // Notes which epoch made a version, as far as it is heard; 0: not known.
   void NoteMade(uint64_t version, uint64_t made);
 
-  // A call's error; where a job is not waited for and the coordinator had said
-  // that it shuts down, that in place of a lost connection.
+  // Returns a call's error; where a job is not waited for and the coordinator
+  // had said that it shuts down, that in place of a lost connection.
   absl::Status Explain(const absl::Status& status) const;
 
-  // From here on nothing is resumed any more; false: it was called before.
+  // Lets nothing resume from here on; false: it was called before.
   bool BeginToLeave() { return !leaving_.exchange(true); }
   // Ends all calls with `reason`, unless they have one, and the thread.
   void End(const absl::Status& reason);
@@ -74,7 +76,8 @@ class Membership {
   Membership(const ClientOptions& options, const Clock* clock);
 
   void Attend();  // starts the lease's thread
-  // On the lease's thread, of the present view. What is to be held next.
+  // Called on the lease's thread when the lease of the present view is lost.
+  // Returns what is to be held next.
   absl::optional<Lease> OnLost(const absl::Status& why);
   void OnEvent(const v1::JobEvent& event);
 
@@ -84,7 +87,7 @@ class Membership {
   void AwaitReason(const CallLimit& limit);
   // Waits, and ends with the reason if the fate or the call is decided.
   absl::Status Pause(absl::Duration pause, const CallLimit& limit);
-  // OK: view() is another one than `view`.
+  // Waits until view() is another one than `view`: OK.
   absl::Status AwaitNext(const View& view, const CallLimit& limit,
                          RecoveryWindow* window);
   // Gets in again and replaces `view`, unless that has happened meanwhile.

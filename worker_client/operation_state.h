@@ -24,25 +24,26 @@ namespace agg {
 // that waits, which then pays for no change of threads. Thread-safe.
 class OperationState {
  public:
-  // Gets the operation that it is the work of.
+  // Called with the operation that it is the work of.
   using Work = std::function<absl::Status(OperationState*)>;
   using OnCancel = std::function<void(const absl::Status& reason)>;
 
   // `on_cancel` ends the work besides cancel(); it may be null. It and the work
   // are destroyed when the operation is done.
   explicit OperationState(Work work, OnCancel on_cancel = nullptr);
-  // One that is done.
+  // Makes an operation that is done.
   explicit OperationState(absl::Status status);
   OperationState(const OperationState&) = delete;
   OperationState& operator=(const OperationState&) = delete;
 
   // Runs the work on this thread, unless a thread has begun.
   void Run();
-  // Run, then waits for another thread's Run to end. The work's status.
+  // Runs the work, or waits for another thread's Run to end. Returns the work's
+  // status.
   absl::Status Wait();
   // Waits until it is done (true) or `deadline`.
   bool WaitUntil(absl::Time deadline);
-  // The work ends soon with CANCELLED, if it has not ended; at once, if it has
+  // Ends the work soon with CANCELLED, if it has not ended; at once, if it has
   // not begun.
   void Cancel(const absl::Status& reason);
   // Calls back when it is done: on the thread that ran it, or on this one.
@@ -53,11 +54,12 @@ class OperationState {
 
   // --- For the work.
   CancelSource* cancel() { return &cancel_; }
-  // What it makes, besides its status; read when it is done.
+  // What the work makes, besides its status; read when it is done.
   RoundOutcome outcome;
-  // Of what pulls, else null.
+  // What has arrived of a pull; null if the operation pulls nothing.
   std::unique_ptr<PullArrivals> arrivals;
-  // Of a round, else null: makes one that goes on where this one was cancelled.
+  // Makes an operation that goes on where this one was cancelled; null if this
+  // is no round.
   std::function<std::shared_ptr<OperationState>()> resume;
 
  private:

@@ -40,9 +40,9 @@ struct PullTarget {
 // driver has registered. Thread-compatible.
 class ParameterSink {
  public:
-  // REQUIRES: router, the tensors, `arrivals` and `copies` outlive this;
-  // `bound` is from Bind. `copies`: share what LandPlaced copies; null: nobody
-  // does.
+  // Makes a sink where nothing has landed. REQUIRES: router, the tensors,
+  // `arrivals` and `copies` outlive this; `bound` is from Bind. `copies` are
+  // threads that share what LandPlaced copies; null: nobody does.
   ParameterSink(const ShardRouter* router, const BoundTargets& bound,
                 const PullTarget& target, PullArrivals* arrivals,
                 CopyThreads* copies = nullptr);
@@ -54,7 +54,7 @@ class ParameterSink {
   // not a frame of the target, or holds a slice of another shard, or one that
   // has come before; or a copy to a device has failed.
   absl::Status Land(int shard, const grpc::ByteBuffer& frame);
-  // The same of a frame whose head has been read.
+  // Copies a frame whose head has been read.
   absl::Status Land(int shard, FrameReader* reader);
 
   // Copies the slices of which a frame of `shard` says the place in `region`
@@ -63,13 +63,14 @@ class ParameterSink {
   absl::Status LandPlaced(int shard, const v1::PullFrame& frame,
                           const VersionRegion& region);
 
-  // The same of a place on the shard's device (P48), copied by the devices that
-  // have the targets: all of these must be among them. ABORTED: the shard has
-  // begun to overwrite it.
+  // Copies the slices of which a frame says the place on the shard's device
+  // (P48). The devices that have the targets copy them: all of these must be
+  // among `parameters`. ABORTED: the shard has begun to overwrite it. INTERNAL
+  // as above.
   absl::Status LandPlaced(int shard, const v1::PullFrame& frame,
                           const ParametersByDevice& parameters);
 
-  // OK when all slices of the shard have landed, else INTERNAL.
+  // Returns OK when all slices of the shard have landed, else INTERNAL.
   absl::Status CheckComplete(int shard) const;
 
   // Forgets what landed from the shard, before it is pulled again.
@@ -82,17 +83,18 @@ class ParameterSink {
   absl::Status LandSlice(int shard, int i, FrameReader* reader);
   // Whether a frame with places is of the target, and of such slices.
   absl::Status CheckPlaced(int shard, const v1::PullFrame& frame) const;
-  // OK if the slice is the shard's, and has not come before.
+  // Returns OK if the slice is the shard's, and has not come before.
   absl::Status CheckSlice(int shard, uint32_t index) const;
-  // Of a region that holds the version as long as it has this generation.
+  // Copies a slice of a region that holds the version as long as it has this
+  // generation.
   absl::Status CopySlice(uint32_t index, uint64_t offset, uint64_t generation,
                          const VersionRegion& region);
   // Whether its device copies the slice from the region by itself.
   bool IsDirect(const Slice& slice, const VersionRegion& region) const;
   // The slice's elements, of the target's dtype.
   void CopyElements(const Slice& slice, const char* from, float* to);
-  // Where its float32 elements are put: their tensor, or memory of the host
-  // from which Deliver copies them to it.
+  // Returns where the slice's float32 elements are put: their tensor, or memory
+  // of the host from which Deliver copies them to it.
   absl::StatusOr<float*> PlaceOf(const Slice& slice);
   absl::Status Deliver(const Slice& slice, const float* from);
 

@@ -26,7 +26,7 @@ struct PullSettings {
   const ShardRouter* router = nullptr;
   std::vector<ShardName> names;                          // by ordinal
   std::vector<std::shared_ptr<grpc::Channel>> channels;  // by ordinal
-  // By ordinal: what of the shards' memory is mapped. Empty: nothing is.
+  // What of the shards' memory is mapped, by ordinal. Empty: nothing is.
   std::vector<std::shared_ptr<const MappedRegions>> regions;
   absl::Duration reconnect_window;
   // Any of them ends the pull with its reason.

@@ -17,24 +17,26 @@
 
 namespace agg {
 
-// Of a shard's part of a row that goes in one trip. Larger ones gain nothing by
-// it, unless the job is pipelined: their time is that of their bytes.
+// Limits of a shard's part of a row that goes in one trip. Larger ones gain
+// nothing by it, unless the job is pipelined: their time is that of their
+// bytes.
 inline constexpr int64_t kMaxTripBytes = int64_t{1} << 20;
 inline constexpr size_t kMaxTripSlices = 1024;
 
-// The shards that rows go to in one trip, ascending: those with slices, if each
-// gets one frame, and shard 0 one with the commit. Else none.
+// Returns the shards that rows go to in one trip, ascending: those with slices,
+// if each gets one frame, and shard 0 one with the commit. Else none.
 std::vector<int> TripShards(const ShardRouter& router, DType dtype);
-// Those of a pipelined job (P43): all with slices, however large their parts
-// are, if shard 0 is one of them. Else none.
+// Returns those of a pipelined job (P43): all with slices, however large their
+// parts are, if shard 0 is one of them. Else none.
 std::vector<int> PipelinedTripShards(const ShardRouter& router);
 
-// For how long the worker waits for the trip's end, which is that of the round.
-// It falls back to ordinary calls then, which for a small row is no loss. A
-// pipelined row would be sent again: that trip has as long as the calls.
+// Returns how long the worker waits for the trip's end, which is that of the
+// round. It falls back to ordinary calls then, which for a small row is no
+// loss. A pipelined row would be sent again: that trip has as long as the
+// calls.
 absl::Duration TripTimeout(const ClientOptions& options, bool pipelined);
 
-// One attempt of it, at the shards of one epoch.
+// One attempt of a trip, at the shards of one epoch.
 struct RoundTrip {
   // The first frame to each shard asks for all of this, so that the version
   // comes while the row is on its way (P43); else the last one does (P41).
@@ -48,7 +50,8 @@ struct RoundTrip {
   bool pulled = false;                       // all of the version has come
 };
 
-// What a worker wants to be tried. REQUIRES: what is pointed to outlives it.
+// What a worker wants to be tried in one trip. REQUIRES: what is pointed to
+// outlives it.
 struct TripWish {
   const PushInfo* info = nullptr;
   const PullInto* into = nullptr;

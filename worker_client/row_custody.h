@@ -41,47 +41,51 @@ struct ShardLives {
 class RowCustody {
  public:
   enum class State { kNone, kPushing, kAcked, kCommitted, kKnown };
-  // As many rows are remembered by name as the server keeps outcomes.
+  // Number of rows that are remembered by name: as many as the server keeps
+  // outcomes.
   static constexpr size_t kMaxNames = 16;
 
   // `holds_slices`: by ordinal, whether the shard has a part of a row.
   explicit RowCustody(std::vector<bool> holds_slices);
 
-  // Another gradient of the round, or other bytes for the seed: a higher
+  // Begins another gradient of the round, or other bytes for the seed: a higher
   // attempt than any before of the session. kPushing: all shards lack it.
   RowName Begin(bool seed, uint64_t round, uint64_t session);
-  // A shard has the row, as it said in `epoch`, which may be over by now: what
-  // is owed is judged by the newest epoch that NewEpoch was told of. Not
-  // `landed`: it dropped the bytes because the round is closed, which counts in
-  // this epoch alone: the round may be opened again. `crc32c`: of
-  // CommitRequest.row_crc32c; nothing: not known.
+  // Notes that a shard has the row, as it said in `epoch`, which may be over by
+  // now: what is owed is judged by the newest epoch that NewEpoch was told of.
+  // Not `landed`: it dropped the bytes because the round is closed, which
+  // counts in this epoch alone: the round may be opened again. `crc32c`: the
+  // shard's number in CommitRequest.row_crc32c; nothing: not known.
   void Acknowledge(int shard, const ShardLives& epoch, bool landed,
                    absl::optional<uint32_t> crc32c);
-  // The row's CommitRequest.absent_tensors.
+  // Notes the row's CommitRequest.absent_tensors.
   void NoteAbsent(std::string tensors) { absent_tensors_ = std::move(tensors); }
-  // The row was committed. REQUIRES: kAcked, or kCommitted.
+  // Notes that the row was committed. REQUIRES: kAcked, or kCommitted.
   void Commit();
-  // The round's outcome is known: nothing is owed.
+  // Notes that the round's outcome is known: nothing is owed.
   void Know();
-  // The job has gone back, or the session is another one: nothing is owed.
-  // Attempts go on from where they were.
+  // Notes that the job has gone back, or the session is another one: nothing is
+  // owed. Attempts go on from where they were.
   void Forget();
-  // What the shards of a new epoch still have: as above. Ascending epochs.
+  // Notes what the shards of a new epoch still have, as ShardLives says.
+  // Ascending epochs.
   void NewEpoch(const ShardLives& epoch);
 
   State state() const { return state_; }
   const RowName& row() const { return row_; }
-  // The shards that lack the row, ascending; none unless kPushing. In the
-  // newest epoch, if `epoch` is an older one: so a row that is lost() is owed.
+  // Returns the shards that lack the row, ascending; none unless kPushing. In
+  // the newest epoch, if `epoch` is an older one: so a row that is lost() is
+  // owed.
   std::vector<int> Owed(const ShardLives& epoch) const;
   // Whether all shards had the row, and one has lost it since.
   bool lost() const { return lost_; }
-  // CommitRequest.row_crc32c; empty: not all are known.
+  // Returns CommitRequest.row_crc32c; empty: not all are known.
   std::vector<uint32_t> row_crc32c() const;
-  // As NoteAbsent was told.
+  // Returns what NoteAbsent was told.
   const std::string& absent_tensors() const { return absent_tensors_; }
 
-  // The last push of a round (P6), by whichever session; session 0: none.
+  // Returns the last push of a round (P6), by whichever session; session 0:
+  // none.
   RowName Find(bool seed, uint64_t round) const;
 
  private:

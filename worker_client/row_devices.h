@@ -17,34 +17,34 @@
 
 namespace agg {
 
-// Of one shard. Add and the two questions are thread-safe; the rest is for one
-// push at a time.
+// The devices that copy to one shard's row. Add and the two questions, has and
+// has_any, are thread-safe; the rest is for one push at a time.
 class RowDevices {
  public:
-  // The row as one of the devices sees it, for rows that begin from here on;
-  // one that has failed is not replaced.
+  // Adds the row as one of the devices sees it, for rows that begin from here
+  // on; one that has failed is not replaced.
   void Add(std::shared_ptr<DeviceRow> row);
   bool has(int device) const;
   bool has_any() const;
 
-  // A row begins, whose tensors these devices have: it goes to the shard's
+  // Begins a row whose tensors these devices have: it goes to the shard's
   // device if all of them have a way to it, and there are any.
   void Begin(const std::set<int>& devices);
   bool used() const { return !current_.empty(); }
-  // Null: it has no way.
+  // Returns the row as `device` sees it; null: it has no way.
   DeviceRow* Find(int device);
-  // One of those that copy. REQUIRES: used().
+  // Returns one of those that copy. REQUIRES: used().
   DeviceRow* any() const { return current_.begin()->second.get(); }
 
   // The copies of some slices, by each device that has begun some.
   using Copies =
       std::vector<std::pair<DeviceRow*, std::unique_ptr<DeviceEvent>>>;
-  // Those that `rows` have begun so far.
+  // Marks the copies that `rows` have begun so far.
   static absl::StatusOr<Copies> Mark(const std::set<DeviceRow*>& rows);
   // Waits until they are done; once.
   static absl::Status Await(Copies copies);
-  // After an error: no copy is under way any more; used() is false, and none of
-  // these devices copies to this row again.
+  // Gives up after an error: no copy is under way any more; used() is false,
+  // and none of these devices copies to this row again.
   void GiveUp();
 
  private:

@@ -10,7 +10,7 @@
 
 namespace agg {
 
-// With feedback (error_feedback.h): what is added to a gradient before it is
+// What error feedback (error_feedback.h) adds to a gradient before it is
 // rounded, and where to put what rounding leaves out. Both empty: no feedback.
 struct Residual {
   absl::Span<const float> before;
@@ -40,8 +40,8 @@ struct EncodingLoss {
 // residual is empty or as long as the gradient, and overlaps nothing.
 EncodingLoss EncodeFloats(absl::Span<const float> gradient, DType dtype,
                           const Residual& residual, char* to);
-// The same to two places, as a slice lies in a row: `scales`, of int8 alone,
-// else null.
+// Writes the same to two places, as a slice lies in a row: `scales`, of int8
+// alone, else null.
 EncodingLoss EncodeFloats(absl::Span<const float> gradient, DType dtype,
                           const Residual& residual, char* scales,
                           char* elements);

@@ -7,17 +7,17 @@
 
 namespace agg {
 
-// Of one region: of one session at one life of a shard. A worker that pushes
-// knows that the round before is over, so that nobody reads its last row any
-// more. What it may not know is whether the shard still writes: the bytes of a
-// push that was never acknowledged, or the zeros of tensors that it left out.
-// Then, and for a second gradient of a round, or one of an earlier round than
-// the last, while the shard may be reading that, the row is sent, and the shard
-// writes it when it can. Thread-compatible.
+// The placement of rows in one region: of one session at one life of a shard. A
+// worker that pushes knows that the round before is over, so that nobody reads
+// its last row any more. What it may not know is whether the shard still
+// writes: the bytes of a push that was never acknowledged, or the zeros of
+// tensors that it left out. Then, and for a second gradient of a round, or one
+// of an earlier round than the last, while the shard may be reading that, the
+// row is sent, and the shard writes it when it can. Thread-compatible.
 class RowPlacement {
  public:
-  // A push of `row` begins, or begins again with the same bytes. Whether they
-  // are written in place. `leaves_out`: the shard may have to write zeros.
+  // Begins a push of `row`, perhaps again with the same bytes. Returns whether
+  // they are written in place. `leaves_out`: the shard may have to write zeros.
   bool Begin(const RowName& row, bool leaves_out) {
     if (row == row_) return in_place_;
     const bool later = row_.session == 0 || row_.seed || row.round > row_.round;
@@ -27,7 +27,7 @@ class RowPlacement {
     return in_place_;
   }
 
-  // The shard has all of it.
+  // Notes that the shard has all of the row.
   void Land(const RowName& row) {
     if (row == row_) shard_writes_ = false;
   }

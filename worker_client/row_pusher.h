@@ -50,7 +50,8 @@ class RowPusher {
   struct Receipt {
     int shard = 0;
     bool landed = false;  // else the round was closed, and the bytes dropped
-    // Of CommitRequest.row_crc32c; nothing: not everything was sent.
+    // The shard's number in CommitRequest.row_crc32c; nothing: not everything
+    // was sent.
     absl::optional<uint32_t> crc32c;
   };
 
@@ -70,12 +71,12 @@ class RowPusher {
                     absl::Span<RowRegion* const> regions,
                     absl::Duration timeout);
 
-  // The complete row, what `trip` asks for and what comes back, in one trip:
-  // to all shards with slices, which `shards` names. OK: the outcome is there,
-  // if not the version, or the shards have acknowledged the row and passed over
-  // the rest. Else the row is to be pushed as if this had not been. Nothing is
-  // tried again here. Memory, regions and errors as for Push; `timeout`
-  // since now. REQUIRES: the row's marks are reached.
+  // Pushes the complete row, with what `trip` asks for and what comes back, in
+  // one trip: to all shards with slices, which `shards` names. OK: the outcome
+  // is there, if not the version, or the shards have acknowledged the row and
+  // passed over the rest. Else the row is to be pushed as if this had not been.
+  // Nothing is tried again here. Memory, regions and errors as for Push;
+  // `timeout` since now. REQUIRES: the row's marks are reached.
   absl::Status PushInOneTrip(GrowingRow* row, const v1::FrameMeta& meta,
                              absl::Span<const int> shards,
                              absl::Span<RowRegion* const> regions,
@@ -83,8 +84,8 @@ class RowPusher {
   // False once a shard has shown that it knows no trips.
   bool takes_trips() const { return takes_trips_; }
 
-  // Of the shards that have acknowledged the last Push, which may have failed
-  // at others.
+  // Receipts of the shards that have acknowledged the last Push, which may have
+  // failed at others.
   const std::vector<Receipt>& receipts() const { return receipts_; }
 
  private:
@@ -115,13 +116,13 @@ class RowPusher {
                 RowRegion* region, absl::Duration reconnect_window);
   void Start(absl::Span<const int> shards, absl::Span<RowRegion* const> regions,
              Job* job);
-  // Nothing is sent after an error.
+  // Starts the trip. Nothing is sent after an error.
   absl::Status StartTrip(absl::Span<const int> shards,
                          absl::Span<RowRegion* const> regions, Job* job,
                          RoundTrip* trip);
-  // What has come back, and the receipts that follow from it.
+  // Takes what has come back, and the receipts that follow from it.
   void EndTrip(const Job& job, RoundTrip* trip);
-  // The tensors of the row that have come since the last call.
+  // Takes the tensors of the row that have come since the last call.
   absl::StatusOr<std::vector<int>> Take(Job* job);
   // Gives what has come of the row to the streams that have nothing to send.
   absl::Status Feed(Job* job);
@@ -130,16 +131,17 @@ class RowPusher {
   absl::StatusOr<bool> Advance(Job* job);
   // Waits until `until` for one event and runs it; false: none came.
   bool RunEvent(absl::Time until);
-  // The same, and no longer than is good for a device that is waited for.
+  // Waits for one event and runs it, but no longer than is good for a device
+  // that is waited for.
   bool RunEventOrPause(absl::Time until, Job* job);
-  // Why nobody waits any longer; OK: they do.
+  // Returns why nobody waits any longer; OK: they do.
   absl::Status Cancelled(const Job& job) const;
   static absl::Status TimedOut(const Job& job);
   absl::Status Wait(absl::Duration timeout, Job* job);
   void TakeReceipts(const std::vector<Part>& parts);
   // Cancels the parts' unfinished calls and waits until they end.
   void Abandon(std::vector<Part>* parts);
-  // Until gRPC has released every frame.
+  // Waits until gRPC has released every frame.
   void WaitForMemory();
 
   const ShardRouter* const router_;

@@ -28,8 +28,8 @@
 
 namespace agg {
 
-// Of one shard. From Begin on, what follows is for one push at a time; the rest
-// is thread-safe, but for RowDevices's own rules.
+// A worker's row at one shard. From Begin on, what follows is for one push at a
+// time; the rest is thread-safe, but for RowDevices's own rules.
 class RowRegion {
  public:
   // Maps what `reply` says of the row of `shard`. INTERNAL: it is not of
@@ -43,16 +43,16 @@ class RowRegion {
 
   DType dtype() const { return dtype_; }
   int64_t num_bytes() const { return memory_->num_bytes(); }
-  // Where the elements of a slice of this shard (its number in the job) lie;
-  // null: of another shard.
+  // Returns where the elements of a slice of this shard (its number in the job)
+  // lie; null: of another shard.
   char* Address(int32_t slice) const { return addresses_[slice]; }
 
-  // Those that write to its other side, on the shard's device.
+  // Devices that write to the row's other side, on the shard's device.
   RowDevices* devices() { return &devices_; }
 
-  // RowPlacement::Begin. True: write each slice before it is named in a frame:
-  // with WriteOnDevice while on_device(), else with Write. `devices`: as
-  // RowDevices::Begin's (GrowingRow::devices).
+  // Begins a row as RowPlacement::Begin does. True: write each slice before it
+  // is named in a frame: with WriteOnDevice while on_device(), else with Write.
+  // `devices`: as RowDevices::Begin's (GrowingRow::devices).
   bool Begin(const RowName& row, bool leaves_out,
              const std::set<int>& devices = {});
   bool on_device() const { return devices_.used(); }
@@ -63,25 +63,26 @@ class RowRegion {
   // shard, whose tensor GrowingRow::Take has given.
   absl::Status Write(int32_t slice, const BoundRow& row,
                      ErrorFeedback* feedback);
-  // The same on the device: begins copies of slices, which RowDevices::Await
-  // ends. What is not of the row's dtype, or on a device without a way, goes
-  // through the host's side.
+  // Writes slices on the device: begins copies, which RowDevices::Await ends.
+  // What is not of the row's dtype, or on a device without a way, goes through
+  // the host's side. Otherwise as Write.
   absl::StatusOr<RowDevices::Copies> WriteOnDevice(
       absl::Span<const int32_t> slices, const BoundRow& row,
       ErrorFeedback* feedback);
-  // One of these two has failed: no copy is under way any more, and this row,
-  // all of it, and later ones of its devices go by way of the host: on_device()
-  // is false. (Slices that were named are good where they are.)
+  // Gives up the device after one of these two has failed: no copy is under way
+  // any more, and this row, all of it, and later ones of its devices go by way
+  // of the host: on_device() is false. (Slices that were named are good where
+  // they are.)
   void GiveUpDevice();
   void Land(const RowName& row) { placement_.Land(row); }
 
  private:
-  // Of float32 in host memory to where the slice lies.
+  // Rounds a slice's float32 elements in host memory to where the slice lies.
   void Encode(int32_t index, const float* from, ErrorFeedback* feedback,
               EncodingTally* tally);
   // Calls `copy` for parts of `count` elements, on the threads that share it.
   void Share(int64_t count, const std::function<void(int64_t, int64_t)>& copy);
-  // Where one slice lies; INTERNAL: not inside.
+  // Notes where one slice lies; INTERNAL: not inside.
   absl::Status Place(int32_t slice, uint64_t offset);
   RowRegion(const ShardRouter* router, DType dtype, CopyThreads* copies,
             std::unique_ptr<SharedMemory> memory)

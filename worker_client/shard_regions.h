@@ -27,13 +27,14 @@
 
 namespace agg {
 
-// Of one shard's process, for one session.
+// Memory of one shard's process that is mapped, for one session.
 struct MappedRegions {
   std::shared_ptr<RowRegion> row;  // null: rows are sent
   std::map<uint32_t, std::shared_ptr<const VersionRegion>> versions;
-  // By the device that reads them.
+  // Parameters on the shard's device, by the caller's device that reads them.
   std::map<int, std::shared_ptr<const DeviceParameters>> parameters;
-  // Null: not for this one, or copies to it fail.
+  // Returns the parameters for `device`; null: none are mapped for it, or
+  // copies to it fail.
   const DeviceParameters* ParametersOn(int device) const;
   bool any() const { return row != nullptr || !versions.empty(); }
 };
@@ -57,20 +58,20 @@ class ShardRegions {
         leaves_out_(HasOptional(router->manifest())),
         entries_(router->num_shards()) {}
 
-  // Never null; empty where nothing is shared. May wait some seconds for the
-  // shard.
+  // Returns what is mapped of the shard; never null, but empty where nothing is
+  // shared. May wait some seconds for the shard.
   std::shared_ptr<const MappedRegions> Get(const JobView& view, int shard);
 
-  // RowRegion::Begin for each of `shards`, which the row is pushed to now:
-  // where it is written, as `shards`; null where it is sent. `devices`:
-  // GrowingRow::devices.
+  // Calls RowRegion::Begin for each of `shards`, which the row is pushed to
+  // now. Returns where it is written, as `shards`; null where it is sent.
+  // `devices`: GrowingRow::devices.
   struct Placed {
     std::vector<RowRegion*> regions;
     std::vector<std::shared_ptr<const MappedRegions>> owners;  // of these
   };
   Placed Begin(const JobView& view, const RowName& row,
                const std::vector<int>& shards, const std::set<int>& devices);
-  // RowRegion::Land: the shard has all of it.
+  // Calls RowRegion::Land: the shard has all of the row.
   void Land(const JobView& view, const RowName& row, int shard);
 
  private:
@@ -87,13 +88,13 @@ class ShardRegions {
   // Asks and maps what fits; `entry` is the shard's, with session and life.
   // After an error it is as it was.
   absl::Status Ask(const JobView& view, int shard, Entry* entry) const;
-  // The answer's versions; one that `entry` has stays as it is mapped.
+  // Maps the answer's versions; one that `entry` has stays as it is mapped.
   static absl::Status MapVersions(const v1::RegionReply& reply,
                                   absl::Span<const FileDescriptor> descriptors,
                                   const Entry& entry, MappedRegions* mapped);
-  // What the answer has of the shard's device, for each device of the caller's
-  // that reaches it; what does not fit is left out. `descriptors`: those behind
-  // the versions'.
+  // Maps what the answer has of the shard's device, for each device of the
+  // caller's that reaches it; what does not fit is left out. `descriptors`:
+  // those behind the versions'.
   void MapDevices(const v1::RegionReply& reply,
                   absl::Span<const FileDescriptor> descriptors,
                   const Entry& entry, MappedRegions* mapped) const;
@@ -104,7 +105,8 @@ class ShardRegions {
   CopyThreads* const copies_;
   TensorDevices* const devices_;
   const bool takes_devices_;
-  // A row is begun before it is known whether it does.
+  // Whether rows may leave out tensors: a row is begun before it is known
+  // whether it does.
   const bool leaves_out_;
   Mutex mutex_;  // held while a shard is asked
   std::vector<Entry> entries_ ABSL_GUARDED_BY(mutex_);

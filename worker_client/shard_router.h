@@ -33,41 +33,45 @@ class ShardRouter {
   // Most slices in a frame: keeps its meta well under the limit for metas.
   static constexpr int kMaxSlicesPerFrame = 1 << 14;
 
-  // INVALID_ARGUMENT as MakeShardPlan.
+  // Makes a router with its plan. INVALID_ARGUMENT as MakeShardPlan.
   static absl::StatusOr<ShardRouter> Create(Manifest manifest, int num_shards);
 
   const Manifest& manifest() const { return manifest_; }
   const ShardPlan& plan() const { return plan_; }
   int num_shards() const { return plan_.num_shards; }
 
-  // The views in manifest order, absent tensors with null data.
+  // Returns the views in manifest order, absent tensors with null data.
   // INVALID_ARGUMENT with the name of a tensor that the manifest lacks, is
   // given twice, is missing (unless optional), has another number of elements,
   // pieces that do not fit it, or a dtype that is neither F32 nor `push_dtype`
   // (int8: F32 alone).
   absl::StatusOr<std::vector<TensorView>> Bind(
       absl::Span<const TensorView> views, DType push_dtype) const;
-  // Some tensors of a row, each with its index in the manifest; a view without
-  // data is left out. Errors as above, but none for a tensor that is missing.
+  // Returns some tensors of a row, each with its index in the manifest; a view
+  // without data is left out. Errors as above, but none for a tensor that is
+  // missing.
   absl::StatusOr<std::vector<std::pair<int, TensorView>>> BindSome(
       absl::Span<const TensorView> views, DType push_dtype) const;
-  // By name; nothing: the manifest has no such tensor.
+  // Finds a tensor's index by its name; nothing: the manifest has no such
+  // tensor.
   absl::optional<int> FindTensor(absl::string_view name) const;
-  // OK if a row may be without the tensor, else INVALID_ARGUMENT with its name.
+  // Returns OK if a row may be without the tensor, else INVALID_ARGUMENT with
+  // its name.
   absl::Status CheckMayLack(int tensor) const;
-  // As the first one, for a pull, which needs every tensor.
+  // Returns the views of a pull, which needs every tensor, as the first Bind
+  // does.
   absl::StatusOr<std::vector<MutableTensorView>> Bind(
       absl::Span<const MutableTensorView> views) const;
 
-  // The frames that carry a push to `shard`, filled greedily in slice order up
-  // to kMaxFramePayloadBytes. `bound` is from Bind. Empty for a shard that
-  // holds no slice.
+  // Plans the frames that carry a push to `shard`, filled greedily in slice
+  // order up to kMaxFramePayloadBytes. `bound` is from Bind. Empty for a shard
+  // that holds no slice.
   std::vector<FramePlan> PlanFrames(int shard, DType dtype,
                                     absl::Span<const TensorView> bound) const {
     return PlanFrames(plan_.slices_of_shard[shard], dtype, bound);
   }
-  // Those of some slices of one shard, ascending; of more than one slice up to
-  // `max_bytes`.
+  // Plans the frames of some slices of one shard, ascending; a frame of more
+  // than one slice has up to `max_bytes`.
   std::vector<FramePlan> PlanFrames(
       absl::Span<const int32_t> slices, DType dtype,
       absl::Span<const TensorView> bound,
@@ -76,7 +80,8 @@ class ShardRouter {
  private:
   ShardRouter(Manifest manifest, ShardPlan plan);
 
-  // Not yet checked against the manifest: by index, and in its order.
+  // Finds the views' tensors, by index, and in the order of the views. The
+  // views are not yet checked against the manifest.
   template <typename View>
   absl::StatusOr<std::vector<std::pair<int, View>>> FindViews(
       absl::Span<const View> views) const;

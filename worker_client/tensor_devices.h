@@ -31,7 +31,7 @@ namespace agg {
 class TensorDevices {
  public:
   static constexpr int kHost = -1;  // among the devices' numbers
-  // Any slice in float32.
+  // Bytes of the largest slice in float32.
   static constexpr int64_t kPinnedBytes = kMaxSliceElements * sizeof(float);
 
   TensorDevices() = default;
@@ -41,9 +41,9 @@ class TensorDevices {
   // Whether the process has a driver by now.
   bool has_driver() { return driver() != nullptr; }
 
-  // The device of each view's memory, or kHost. All pieces of a view are where
-  // its first one is. INTERNAL: the driver does not say, and nobody may read
-  // that memory.
+  // Returns the device of each view's memory, or kHost. All pieces of a view
+  // are where its first one is. INTERNAL: the driver does not say, and nobody
+  // may read that memory.
   absl::StatusOr<std::vector<int>> DevicesOf(
       absl::Span<const TensorView> views);
   absl::StatusOr<std::vector<int>> DevicesOf(
@@ -55,18 +55,19 @@ class TensorDevices {
   // A device's primary context. REQUIRES: met.
   absl::StatusOr<std::shared_ptr<const DeviceContext>> ContextOf(int device);
 
-  // A point behind what the legacy default stream of a device that was met has
-  // been given so far. INTERNAL: the driver's errors.
+  // Marks a point behind what the legacy default stream of a device that was
+  // met has been given so far. INTERNAL: the driver's errors.
   absl::StatusOr<SharedMark> Mark(int device);
-  // One for each of the devices that is not kHost.
+  // Marks one point for each of the devices that is not kHost.
   absl::StatusOr<std::map<int, SharedMark>> MarksOf(
       absl::Span<const int> devices);
 
   // Copies between the memory of a device that was met and the host's: on
   // streams of this class's own, which wait for no other and for which none
-  // waits. Are done when they return. Errors as CudaDriver::Check,
-  // RESOURCE_EXHAUSTED as INTERNAL. REQUIRES: what the caller gave the device
-  // to do with that memory is done (DeviceMark::Reached).
+  // waits. The copies are done when the calls return. Errors as
+  // CudaDriver::Check, RESOURCE_EXHAUSTED as INTERNAL. REQUIRES: what the
+  // caller gave the device to do with that memory is done
+  // (DeviceMark::Reached).
   absl::Status CopyToHost(int device, void* to, const void* from,
                           int64_t num_bytes);
   absl::Status CopyToDevice(int device, void* to, const void* from,
@@ -85,13 +86,13 @@ class TensorDevices {
   void GiveBack(std::unique_ptr<PinnedHostMemory> memory);
 
  private:
-  // For one copy at a time, of one device.
+  // A stream for one copy at a time, of one device.
   using Lane = std::unique_ptr<DeviceStream>;
 
   std::shared_ptr<const CudaDriver> driver();
   absl::StatusOr<int> DeviceOf(const CudaDriver* driver, const void* data);
   absl::StatusOr<Lane> TakeLane(int device);
-  // `copy` on a lane of the device.
+  // Runs `copy` on a lane of the device.
   absl::Status RunOnLane(
       int device, const std::function<absl::Status(DeviceStream*)>& copy);
 
@@ -99,7 +100,7 @@ class TensorDevices {
   std::shared_ptr<const CudaDriver> driver_ ABSL_GUARDED_BY(mutex_);
   // How many libraries the process had loaded when nothing was found.
   uint64_t looked_after_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Of the devices that were met; null: nobody has needed it yet.
+  // Contexts of the devices that were met; null: nobody has needed it yet.
   std::map<int, std::shared_ptr<const DeviceContext>> contexts_
       ABSL_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<PinnedHostMemory>> pinned_
@@ -107,7 +108,7 @@ class TensorDevices {
   std::map<int, std::vector<Lane>> lanes_ ABSL_GUARDED_BY(mutex_);  // free ones
 };
 
-// A driver's failure as calls of the client tell it: INTERNAL.
+// Returns a driver's failure as calls of the client tell it: INTERNAL.
 absl::Status DeviceError(const absl::Status& status);
 
 }  // namespace agg

@@ -55,8 +55,8 @@ inline bool IsAbsent(const TensorView& view) {
   return view.data == nullptr && view.pieces.empty();
 }
 
-// Where the slice that begins with element `begin` lies. REQUIRES: the view is
-// not absent and fits its tensor.
+// Returns where the slice that begins with element `begin` lies. REQUIRES: the
+// view is not absent and fits its tensor.
 inline const char* ElementsFrom(const TensorView& view, int64_t begin) {
   const char* data = static_cast<const char*>(view.data);
   int64_t first = 0;
@@ -77,10 +77,10 @@ inline const char* ElementsFrom(const TensorView& view, int64_t begin) {
 struct RowView {
   DType dtype = DType::kF32;  // of the elements: the job's push dtype
   int64_t num_elements = 0;
-  // Ascending, all of the tensor; none of an empty tensor.
+  // Pieces of all of the tensor, ascending; none of an empty tensor.
   std::vector<TensorPiece> pieces;
 
-  // For Push; good as long as this is.
+  // Returns a view for Push; good as long as this is.
   TensorView view() const {
     TensorView result;
     result.num_elements = num_elements;

@@ -15,18 +15,19 @@
 
 namespace agg {
 
-// Mapped to be read. The shard overwrites it with another version when it needs
-// the memory, and says so before, by the generation. Thread-safe.
+// A region that is mapped to be read. The shard overwrites it with another
+// version when it needs the memory, and says so before, by the generation.
+// Thread-safe.
 class VersionRegion {
  public:
   // Errors of SharedMemory::Map; INTERNAL: a size that no region has.
   static absl::StatusOr<std::unique_ptr<VersionRegion>> Map(
       const v1::Region& said, const FileDescriptor& fd);
 
-  // So many bytes at an offset, as the shard says it; null: they are not
-  // inside, or not aligned as floats are.
+  // Returns the address of `num_bytes` bytes at `offset`, as the shard says it;
+  // null: they are not inside, or not aligned as floats are.
   const char* At(uint64_t offset, int64_t num_bytes) const;
-  // As LazyRegistration's.
+  // Whether devices copy from it by themselves, as LazyRegistration says.
   bool IsRegistered(int device, TensorDevices* devices) const {
     return registration_.IsRegistered(device, devices);
   }

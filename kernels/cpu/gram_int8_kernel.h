@@ -19,7 +19,8 @@ struct Int8GramBlock {
   int64_t num_rows = 0;
   int64_t num_elements = 0;
   double* hi = nullptr;  // PackedGramSize(num_rows), overwritten
-  // As hi, or null: plain. Else products are exact pairs, and sums two-sums.
+  // Low parts of the entries, as many as hi has, overwritten; null: a plain
+  // Gram. If not null, products are exact pairs, and sums are two-sums.
   double* lo = nullptr;
 };
 

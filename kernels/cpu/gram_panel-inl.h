@@ -1,6 +1,6 @@
-// From a panel of rows to tiles, per Highway target: which tiles there are, in
-// which order they come, and what each reads. gram_kernel.cc calls it for each
-// panel of a block; the loops along the elements are in gram_tiles-inl.h.
+// Cuts a panel of rows into tiles, per Highway target: which tiles there are,
+// in which order they come, and what each reads. gram_kernel.cc calls it for
+// each panel of a block; the loops along the elements are in gram_tiles-inl.h.
 
 #if defined(AGG_KERNELS_CPU_GRAM_PANEL_INL_H_) == \
     defined(HWY_TARGET_TOGGLE)  // NOLINT
@@ -34,8 +34,9 @@ struct Source {
   int64_t num_elements = 0;         // a multiple of 8
   int64_t prefetch_elements = 0;
 
-  // What tile `tile` of `num_tiles` fetches: the rows tile, tile + num_tiles
-  // and so on. One with less to do fetches what it has.
+  // Returns what tile `tile` of `num_tiles` fetches: of the rows tile, tile +
+  // num_tiles and so on, three at most. A tile with fewer rows fetches some
+  // bytes of the panel itself in place of the others.
   Prefetch PrefetchOf(int64_t tile, int64_t num_tiles, int64_t num_rows) const {
     Prefetch prefetch;
     prefetch.element_bytes = sizeof(Storage);
@@ -98,8 +99,8 @@ inline void Rectangle(const PanelRows& rows, const PanelRows& columns,
   accumulate(rows.at, columns.at, num_elements, prefetch, lanes);
 }
 
-// From the last tile row up, so that the columns of a rectangle have been
-// converted when it comes.
+// Accumulates all tiles of the panel, from the last tile row up, so that the
+// columns of a rectangle have been converted when it comes.
 template <class Element>
 void AccumulatePlain(const Source<Element>& source, int64_t num_rows,
                      const GramScratch& scratch) {

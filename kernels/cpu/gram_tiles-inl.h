@@ -84,7 +84,7 @@ HWY_NOINLINE void AccumulateTriangle(
       LaneVec row[R];
       for (int r = 0; r < R; ++r) {
         row[r] = LoadDouble(d, Element(), from[r] + k);
-        // From the L2 cache: 5% at P = 8.
+        // Fetches the next elements from the L2 cache: 5% at P = 8.
         if (kStore) __builtin_prefetch(from[r] + k + 8 * kGramLanes, 0, 3);
         if (kStore) hn::StoreU(row[r], d, to[r] + k);
       }

@@ -46,7 +46,7 @@ HWY_NOINLINE void StepChunk(const StepConstants& constants,
   }
 }
 
-// For VisitFormula: the formula's loop.
+// Visitor of VisitFormula: returns the formula's loop.
 struct StepChunkOf {
   template <class Formula>
   StepFunction operator()(Formula /*formula*/) const {
@@ -63,7 +63,7 @@ using DirectionFunction = void (*)(const StepConstants& constants,
                                    const float* parameters, const float* state0,
                                    const float* state1, float* directions);
 
-// The directions that a step would take; the state stays as it is.
+// Writes the directions that a step would take; the state stays as it is.
 template <class Formula>
 HWY_NOINLINE void DirectChunk(const StepConstants& constants,
                               const float* HWY_RESTRICT gradient,
@@ -80,8 +80,8 @@ HWY_NOINLINE void DirectChunk(const StepConstants& constants,
   }
 }
 
-// For VisitFormula: the loop over directions, or null where the norm that is
-// asked for is the gradient's.
+// Visitor of VisitFormula: returns the loop over directions, or null where the
+// norm that is asked for is the gradient's.
 struct DirectChunkOf {
   template <class Formula>
   DirectionFunction operator()(Formula /*formula*/) const {

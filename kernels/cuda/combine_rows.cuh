@@ -43,12 +43,14 @@ class Combiner {
         stage_(shared->stage),
         ring_(&shared->ring) {}
 
-  // The thread's elements of quad `quad` begin here, from the chunk's begin on.
+  // Returns where the thread's elements of quad `quad` begin, from the chunk's
+  // begin on.
   __device__ __forceinline__ static int Offset(int base, int quad) {
     return base + WarpOffset() + quad * kQuadElements + Lane() * kPerThread;
   }
 
-  // The sums of the step at `base`, rounded to float32. Steps come in order.
+  // Computes the sums of the step at `base`, rounded to float32. Steps come in
+  // order.
   __device__ __forceinline__ void Sum(
       int base, float (&sums)[kQuads<Element>][kPerThread]) {
     Sums sum = {};
@@ -73,7 +75,8 @@ class Combiner {
     }
   }
 
-  // The next array of the next quad: the parameters, then the arrays of state.
+  // Reads the next array of the next quad: the parameters, then the arrays of
+  // state.
   __device__ __forceinline__ void NextArray(float (&x)[kPerThread]) {
     if (piece_ == 0) NextGroup();
     ring_.Floats(piece_, x);
@@ -93,8 +96,8 @@ class Combiner {
   __device__ __forceinline__ static int WarpOffset() {
     return static_cast<int>(threadIdx.x) / kUpdateLanes * kPerWarpStep<Element>;
   }
-  // Formed anew where it is needed, all of which is seldom: it takes no
-  // register meanwhile.
+  // Returns the stage's address. It is formed anew where it is needed, which is
+  // seldom, so that it takes no register meanwhile.
   __device__ __forceinline__ SharedAt Stage() const {
     return SharedAtOf(&stage_);
   }
@@ -139,7 +142,7 @@ class Combiner {
     CommitCopies();
   }
 
-  // A group that lies within the chunk, but not a step's last one.
+  // Starts a group that lies within the chunk, but is not a step's last one.
   __device__ __forceinline__ void StartWhole() {
     const auto sources = LoadShared<ulonglong2>(next_);
     const char* const first = From(sources.x, 0);
@@ -150,11 +153,11 @@ class Combiner {
     next_ += kSourcesBytes;
   }
 
-  // Any other one, perhaps of nothing; after a step's last one comes the next
-  // step.
+  // Starts any other group, perhaps one of nothing; after a step's last group
+  // comes the next step.
   __device__ __forceinline__ void StartOther() {
     const int warp_at = row_at_ - LaneByte();
-    // Beyond the chunk's end zeros, in its last step: they are read.
+    // The last step gets zeros beyond the chunk's end, since they are read.
     if (warp_at - WarpOffset() * kBytes < NumBytes()) {
       const auto sources = LoadShared<ulonglong2>(next_);
       const auto ends = LoadShared<longlong2>(next_ + kEndsAt);
@@ -172,13 +175,13 @@ class Combiner {
     }
   }
 
-  // Piece `piece` of the group at next_ is a row's.
+  // Whether piece `piece` of the group at next_ is a row's.
   __device__ __forceinline__ bool IsRow(int piece) const {
     return next_ + piece * kSourceBytes < rows_end_;
   }
 
-  // From the source of the group's piece `piece` to the lane's bytes. With
-  // float32 rows it is the same for all.
+  // Returns how many bytes behind the source of the group's piece `piece` the
+  // lane's bytes begin. With float32 rows it is the same for all pieces.
   __device__ __forceinline__ int At(int piece) const {
     return kQuads<Element> == 1 || IsRow(piece) ? row_at_ : array_at_;
   }
@@ -188,7 +191,8 @@ class Combiner {
            static_cast<uint32_t>(At(piece));
   }
 
-  // Of the group's rows: the lane's scales, zeros beyond the chunk's end.
+  // Starts to copy the lane's scales of the group's rows; zeros beyond the
+  // chunk's end.
   __device__ __forceinline__ void StartScales() {
     if (Lane() >= kPieceScales || !IsRow(0)) return;
     const int first = row_at_ - LaneByte() + Lane() * kScaleElements;
@@ -246,7 +250,7 @@ class Combiner {
   static constexpr int kBytes = sizeof(typename Element::Storage);
   static constexpr int kSourceBytes = sizeof(const char*);
   static constexpr int kSourcesBytes = kGroupPieces * kSourceBytes;
-  // From a group's sources to its ends, and to its scales.
+  // Distances in bytes from a group's sources to its ends, and to its scales.
   static constexpr int kEndsAt = offsetof(InStage, ends);
   static constexpr int kScalesAt = offsetof(InStage, scales);
 
@@ -255,17 +259,18 @@ class Combiner {
   const int num_arrays_;
   CombineStage<Element>& stage_;
   PieceRing<Element> ring_;
-  // In the stage: the ends of the rows and of all sources, the group that is
-  // started next, and the end of those that StartWhole starts.
+  // Places in the stage: the ends of the rows and of all sources, the group
+  // that is started next, and the end of those that StartWhole starts.
   SharedAt rows_end_ = 0;
   SharedAt step_end_ = 0;
   SharedAt next_ = 0;
   SharedAt whole_end_ = 0;
-  // Of the step that is started: where the lane's bytes of a row, and of an
-  // array's first quad, begin, from the chunk's begin on.
+  // Places, in bytes from the chunk's begin, where the lane's bytes of a row,
+  // and of an array's first quad, begin in the step that is started.
   int row_at_ = 0;
   int array_at_ = 0;
-  // What NextArray takes, of the group that was awaited last; 0: of the next.
+  // Piece that NextArray takes next, of the group that was awaited last; 0: it
+  // takes the first piece of the next group.
   int piece_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// Where the pieces come from that Update's kernels read, in shared memory.
-// Device code.
+// Sources, in shared memory, of the pieces that Update's kernels read. Device
+// code.
 #ifndef AGG_KERNELS_CUDA_COMBINE_STAGE_CUH_
 #define AGG_KERNELS_CUDA_COMBINE_STAGE_CUH_
 
@@ -17,20 +17,20 @@ inline constexpr int kStageRows = 256;
 
 // A block's stage. It has the sources of a step's pieces, in the order in which
 // they are read: the rows, then of each quad the parameters and the arrays of
-// state, from the chunk's begin on. Two are a group; null: it has no second
-// piece. So rows and arrays are fetched alike, and one load brings what a
-// group needs.
+// state, from the chunk's begin on. Two pieces are a group; a null source: the
+// group has no second piece. So rows and arrays are fetched alike, and one load
+// brings what a group needs.
 template <class Element>
 struct CombineStage {
   static constexpr int kArrayPieces = 3 * kQuads<Element>;
   static constexpr int kPieces = kStageRows + kArrayPieces + kArrayPieces % 2;
   alignas(16) const char* sources[kPieces];  // first: Combiner adds to it
   alignas(16) int64_t ends[kPieces];  // the chunk's: bytes from the source on
-  // Of int8: the rows' scales, from the chunk's begin on.
+  // Scales of the rows, from the chunk's begin on; for int8 only.
   alignas(16) const float* scales[kHasScales<Element> ? kStageRows : 1];
   alignas(16) double coefficients[kStageRows];
 
-  // Has row `row` of the launch as piece `i`.
+  // Sets piece `i` to row `row` of the launch.
   __device__ __forceinline__ void SetRow(int i, const UpdateLaunch& p,
                                          const Chunk& chunk, int row) {
     const auto* const from =
@@ -44,7 +44,7 @@ struct CombineStage {
         ArrayOf(p.args, p.coefficients)[int64_t{chunk.slot} * p.num_rows + row];
   }
 
-  // Has quad `quad` of an array as piece `i`: array 0 is the parameters.
+  // Sets piece `i` to quad `quad` of an array: array 0 is the parameters.
   __device__ __forceinline__ void SetArray(int i, const UpdateLaunch& p,
                                            const Chunk& chunk, int array,
                                            int quad) {
@@ -56,8 +56,9 @@ struct CombineStage {
     ends[i] = (chunk.num_elements - at) * sizeof(float);
   }
 
-  // The block's threads bring `num_rows` rows from `first` on, and if they are
-  // the last ones `num_arrays` arrays. Returns how many groups that is.
+  // Fills the stage with `num_rows` rows from `first` on, and if they are the
+  // last ones with `num_arrays` arrays. All threads of the block call it.
+  // Returns how many groups that is.
   __device__ __forceinline__ int Fill(const UpdateLaunch& p, const Chunk& chunk,
                                       int first, int num_rows, int num_arrays) {
     if (first + num_rows < p.num_rows) num_arrays = 0;

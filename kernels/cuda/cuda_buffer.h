@@ -21,20 +21,22 @@ namespace agg::cuda {
 // is published is the master and is copied from there.
 class CudaBuffer : public Buffer {
  public:
-  // On the calling thread's device; the thread that ends it has that one
-  // afterwards. Its host memory, as far as it is untouched, comes from the
-  // node. `copies` outlives the buffer; `sharing`, if any, is of that device.
-  // INVALID_ARGUMENT for a negative size, RESOURCE_EXHAUSTED with the sizes.
+  // Allocates a buffer on the calling thread's device; the thread that ends it
+  // has that device afterwards. Pages of its host memory that nobody has
+  // touched come from the NUMA node. `copies` outlives the buffer; `sharing`,
+  // if any, is of that device. INVALID_ARGUMENT for a negative size,
+  // RESOURCE_EXHAUSTED with the sizes.
   static absl::StatusOr<std::unique_ptr<CudaBuffer>> Allocate(
       BufferUse use, int64_t num_bytes, RowCopies* copies, const NumaNode& node,
       const DeviceSharing* sharing = nullptr);
-  // Of the caller's `host` memory, as Backend::Adopt. Besides, INVALID_ARGUMENT
-  // for kState.
+  // Makes a buffer of the caller's `host` memory, as Backend::Adopt does.
+  // INVALID_ARGUMENT, besides, for kState and for less than one byte.
   static absl::StatusOr<std::unique_ptr<CudaBuffer>> Adopt(
       BufferUse use, char* host, int64_t num_bytes, RowCopies* copies,
       const NumaNode& node, const DeviceSharing* sharing,
       absl::Status* registered);
-  // `copies` may be gone before the buffer. REQUIRES: of kSnapshot.
+  // Tells `copies` of the buffer's end, unless they are gone by then. REQUIRES:
+  // the buffer is a kSnapshot one.
   void NoteCopies(const std::shared_ptr<SnapshotCopies>& copies) {
     snapshots_ = copies;
   }
@@ -62,12 +64,12 @@ class CudaBuffer : public Buffer {
   DeviceSide device_;
 };
 
-// Null stays null.
+// Returns the buffer's device address; null stays null.
 inline char* DeviceOf(const Buffer* buffer) {
   return buffer == nullptr ? nullptr : buffer->device();
 }
 
-// As DeviceOf, of a buffer of float32.
+// Returns DeviceOf a buffer of float32.
 inline float* FloatsOf(const Buffer* buffer) {
   return reinterpret_cast<float*>(DeviceOf(buffer));
 }

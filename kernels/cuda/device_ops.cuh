@@ -54,8 +54,8 @@ __device__ __forceinline__ void MultiplyHalfTall(double a, double b,
 #endif
 }
 
-// `value` of the lane `offset` lanes on. All lanes of the warp call it; the
-// last `offset` ones get something.
+// Returns `value` of the lane `offset` lanes on. All lanes of the warp call it;
+// the last `offset` ones get any value.
 __device__ __forceinline__ double OfLaneBelow(double value, int offset) {
   return __shfl_down_sync(0xffffffffu, value, offset);
 }
@@ -67,24 +67,24 @@ __device__ __forceinline__ Pair<Real> OfLaneBelow(Pair<Real> pair, int offset) {
   return other;
 }
 
-// The bits that any lane of the warp has. All lanes call it.
+// Returns the bits that any lane of the warp has. All lanes call it.
 __device__ __forceinline__ uint32_t OrOfWarp(uint32_t bits) {
   return __reduce_or_sync(0xffffffffu, bits);
 }
 
-// The sum of what the lanes of the warp have. All lanes call it.
+// Returns the sum of what the lanes of the warp have. All lanes call it.
 __device__ __forceinline__ int32_t SumOfWarp(int32_t value) {
   return __reduce_add_sync(0xffffffffu, value);
 }
 
-// sum + the products of four signed bytes with four.
+// Returns sum + the products of four signed bytes with four.
 __device__ __forceinline__ int32_t DotOfBytes(uint32_t a, uint32_t b,
                                               int32_t sum) {
   return __dp4a(static_cast<int32_t>(a), static_cast<int32_t>(b), sum);
 }
 
-// Four of the bytes of `low` and `high`, which are number 0 to 7: byte i is the
-// one that digit i of `selector` in hexadecimal names.
+// Returns four of the bytes of `low` and `high`, which are number 0 to 7: byte
+// i is the one that digit i of `selector` in hexadecimal names.
 __device__ __forceinline__ uint32_t SelectBytes(uint32_t low, uint32_t high,
                                                 uint32_t selector) {
   return __byte_perm(low, high, selector);
@@ -94,7 +94,8 @@ __device__ __forceinline__ uint32_t SelectBytes(uint32_t low, uint32_t high,
 // overwritten by others of them after it. All lanes call it.
 __device__ __forceinline__ void JoinWarp() { __syncwarp(); }
 
-// Exact, as narrow_float.h's formula, in one instruction instead of ten.
+// Widens exactly, as narrow_float.h's formula does, in one instruction instead
+// of ten.
 __device__ __forceinline__ float WidenF16(uint16_t bits) {
   float value;
   asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
@@ -117,9 +118,9 @@ __device__ __forceinline__ SharedAt SharedAtOf(const void* shared) {
   return static_cast<SharedAt>(__cvta_generic_to_shared(shared));
 }
 
-// `at` itself, of which the compiler cannot see where it comes from: otherwise
-// it forms it again each time it is used, from the block's window, in three
-// instructions that wait for each other.
+// Returns `at` itself, but the compiler cannot see where it comes from:
+// otherwise it forms it again each time it is used, from the block's window, in
+// three instructions that wait for each other.
 __device__ __forceinline__ SharedAt InRegister(SharedAt at) {
   asm volatile("" : "+r"(at));
   return at;
@@ -140,8 +141,8 @@ __device__ __forceinline__ void CopyAsync(SharedAt to, const void* from) {
                : "memory");
 }
 
-// As CopyAsync for the first `num_bytes` only, which may be <= 0; zeros for the
-// rest. Reads nothing beyond them.
+// Starts a copy as CopyAsync does, but of the first `num_bytes` only, which may
+// be <= 0, and of zeros for the rest. Reads nothing beyond those bytes.
 __device__ __forceinline__ void CopySomeAsync(SharedAt to, const void* from,
                                               int num_bytes) {
   const int read = min(max(num_bytes, 0), 16);
@@ -150,7 +151,8 @@ __device__ __forceinline__ void CopySomeAsync(SharedAt to, const void* from,
                : "memory");
 }
 
-// As CopySomeAsync for 4 bytes, to which both are aligned: all, or zeros.
+// Starts a copy as CopySomeAsync does, but of 4 bytes, to which both addresses
+// are aligned: of all of them, or of zeros if `reads` is false.
 __device__ __forceinline__ void CopyWordAsync(SharedAt to, const void* from,
                                               bool reads) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to),
@@ -158,8 +160,8 @@ __device__ __forceinline__ void CopyWordAsync(SharedAt to, const void* from,
                : "memory");
 }
 
-// Makes a group of the copies that the thread has started since its last one:
-// an empty one, too.
+// Makes a group of the copies that the thread has started since its last group,
+// even if there are none.
 __device__ __forceinline__ void CommitCopies() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
@@ -171,8 +173,8 @@ __device__ __forceinline__ void WaitForCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kNumLeft) : "memory");
 }
 
-// Memory that the threads of a block share, as uninitialised as it comes: one T
-// of a type per kernel.
+// Returns memory that the threads of a block share, not initialised. A kernel
+// has one object of a type T.
 template <class T>
 __device__ __forceinline__ T& BlockShared() {
   __shared__ T memory;
@@ -184,7 +186,8 @@ template <class... Parameters, class... Arguments>
 cudaError_t LaunchKernel(void (*kernel)(Parameters...), dim3 grid,
                          unsigned threads, cudaStream_t stream,
                          Arguments... arguments) {
-  // An earlier call's, which it has returned; the launch's own comes after.
+  // Clears an earlier call's error, which that call has returned; the launch's
+  // own comes after.
   cudaGetLastError();
   kernel<<<grid, threads, 0, stream>>>(arguments...);
   return cudaGetLastError();
@@ -198,9 +201,9 @@ cudaError_t LoadKernel(void (*kernel)(Parameters...)) {
   return cudaFuncGetAttributes(&unused, kernel);
 }
 
-// The same for a kernel with a ring, and asks for as much shared memory, and as
-// little L1 cache, as there can be: what cp.async.cg copies goes past L1, and a
-// smaller carveout would leave fewer blocks room.
+// Brings a kernel with a ring to the device, and asks for as much shared
+// memory, and as little L1 cache, as there can be: what cp.async.cg copies goes
+// past L1, and a smaller carveout would leave fewer blocks room.
 template <class... Parameters>
 cudaError_t LoadRingKernel(void (*kernel)(Parameters...)) {
   const cudaError_t error = LoadKernel(kernel);
@@ -210,7 +213,7 @@ cudaError_t LoadRingKernel(void (*kernel)(Parameters...)) {
                               cudaSharedmemCarveoutMaxShared);
 }
 
-// What `kernel` takes in blocks of `threads`.
+// Finds what `kernel` takes in blocks of `threads`.
 template <class... Parameters>
 cudaError_t FindUse(void (*kernel)(Parameters...), int threads,
                     KernelUse* use) {

@@ -11,12 +11,12 @@ namespace agg::cuda {
 
 inline constexpr int kFewRows = 8;
 
-// As LaunchGram. REQUIRES: launch.num_rows <= kFewRows.
+// Launches the Gram as LaunchGram does. REQUIRES: launch.num_rows <= kFewRows.
 cudaError_t LaunchGramFewRows(const GramLaunch& launch, cudaStream_t stream);
 
-// As LoadGram, for the above.
+// Brings the kernels of LaunchGramFewRows to the device, as LoadGram does.
 cudaError_t LoadGramFewRows();
-// As FindGramUse.
+// Finds what the kernel of LaunchGramFewRows takes, as FindGramUse does.
 cudaError_t FindFewRowsUse(int num_rows, int dtype, KernelUse* use);
 
 }  // namespace agg::cuda

@@ -29,29 +29,32 @@ struct GramLaunch {
   int32_t num_slots = 0;
   const Chunk* chunks = nullptr;  // pinned; null: they follow from the slots
   int64_t num_chunks = 0;         // of all slots; 0 launches nothing
-  // [chunk][packed pair]; overwritten. partial_lo: of LaunchGramPairs only.
+  // Partial sums, [chunk][packed pair]; overwritten. partial_lo: of
+  // LaunchGramPairs and of a compensated LaunchGramInt8 only.
   double* partial = nullptr;
   double* partial_lo = nullptr;
 };
 
-// With a kernel's other parameters.
+// Leaves 16 bytes for a kernel's other parameters.
 static_assert(sizeof(GramLaunch) + 16 <= kParameterBytes);
 
 // What an entry of a chunk may be off by; n is its number of elements, A the
 // sum of |a_k b_k|. Typically far less: errors have random signs.
 
-// Double accumulation, any number of rows: panels of 32 rows against each
-// other; up to 32 rows are read exactly once. Off by n * 2^-53 * A.
+// Launches a Gram that accumulates in doubles, of any number of rows: panels of
+// 32 rows against each other; up to 32 rows are read exactly once. Off by n *
+// 2^-53 * A.
 cudaError_t LaunchGram(const GramLaunch& launch, cudaStream_t stream);
 
-// Accumulation in pairs of doubles (double_pair.h), tiles of 4 x 4 rows. Off by
-// n * 2^-104 * A.
+// Launches a Gram that accumulates in pairs of doubles (double_pair.h), in
+// tiles of 4 x 4 rows. Off by n * 2^-104 * A.
 cudaError_t LaunchGramPairs(const GramLaunch& launch, cudaStream_t stream);
 
-// Accumulation in pairs of floats, tiles of 4 x 4 rows. A product is the exact
-// pair of two floats, or off by 2^-150 where its low part underflows. A thread
-// adds 64 of them at most and a warp its lanes in 5 steps, each off by 2^-46 of
-// what is added; warps are added in double. Together off by
+// Launches a Gram that accumulates in pairs of floats, in tiles of 4 x 4 rows.
+// A product is the exact pair of two floats, or off by 2^-150 where its low
+// part underflows. A thread adds 64 of them at most and a warp its lanes in 5
+// steps, each off by 2^-46 of what is added; warps are added in double.
+// Together off by
 //   kDoubleFloatUnit * A + n * 2^-150,
 // whatever n is: at a whole chunk as much as the double kernel's bound. The
 // second term is below 2^-46 of the two rows' norms: rows whose largest
@@ -61,9 +64,9 @@ cudaError_t LaunchGramDoubleFloat(const GramLaunch& launch,
                                   cudaStream_t stream);
 inline constexpr double kDoubleFloatUnit = 0x1p-46 * 70;
 
-// Of int8 rows, in place of all of the above. Exact within a block of scales;
-// with b blocks in the chunk off by (b + 8) * 2^-53 * A, or compensated by
-// (b + 8) * 2^-104 * A.
+// Launches the Gram of int8 rows, for which none of the launchers above is
+// used. Exact within a block of scales; with b blocks in the chunk off by (b +
+// 8) * 2^-53 * A, or compensated by (b + 8) * 2^-104 * A.
 cudaError_t LaunchGramInt8(const GramLaunch& launch, bool compensated,
                            cudaStream_t stream);
 
@@ -88,8 +91,8 @@ cudaError_t LoadGramDoubleFloat();
 cudaError_t LoadGramPairs();
 cudaError_t LoadGramInt8();
 
-// What the kernel that LaunchGram (LaunchGramDoubleFloat) starts takes: of more
-// than 32 rows the one for pairs of panels, which does most.
+// Finds what the kernel that LaunchGram (LaunchGramDoubleFloat) starts takes:
+// of more than 32 rows the one for pairs of panels, which does most.
 cudaError_t FindGramUse(int num_rows, int dtype, KernelUse* use);
 cudaError_t FindDoubleFloatUse(int dtype, KernelUse* use);
 

@@ -56,8 +56,8 @@ AGG_HOST_DEVICE constexpr int RingSteps(int num_loads) {
   return num_loads == 1 ? 8 : num_loads <= 4 ? 4 : 3;
 }
 
-// `row` of a panel, or, beyond the last row, one that exists (its tile's
-// first, whose bytes the warp reads anyway, or the panel's first).
+// Returns `row` of a panel, or, beyond the last row, one that exists (its
+// tile's first, whose bytes the warp reads anyway, or the panel's first).
 AGG_HOST_DEVICE int ExistingRow(int row, int num_rows) {
   if (row < num_rows) return row;
   const int first_of_tile = row / kTileRows * kTileRows;
@@ -78,7 +78,7 @@ struct TallProduct {
   int column;
 };
 
-// Those of a panel of 2, 3 or 4 tiles: each pair of tiles once.
+// Products of a panel of 2, 3 or 4 tiles: each pair of tiles once.
 AGG_HOST_DEVICE constexpr int NumTallProducts(int num_tiles) {
   return num_tiles == 4 ? 5 : num_tiles;
 }
@@ -101,7 +101,7 @@ AGG_HOST_DEVICE int64_t CeilDivide(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
-// The pair of panels (or tiles) that task `index` of those with i < j is:
+// Finds the pair of panels (or tiles) that task `index` of those with i < j is:
 // (0,1) (0,2) (1,2) (0,3) ..
 AGG_HOST_DEVICE void OffDiagonalPair(int index, int* i, int* j) {
   int column = 1;
@@ -110,7 +110,8 @@ AGG_HOST_DEVICE void OffDiagonalPair(int index, int* i, int* j) {
   *j = column;
 }
 
-// As above for those with i <= j: (0,0) (0,1) (1,1) (0,2) ..
+// Finds the pair that task `index` of those with i <= j is: (0,0) (0,1) (1,1)
+// (0,2) ..
 AGG_HOST_DEVICE void UpperPair(int index, int* i, int* j) {
   int column = 0;
   while (index > column) index -= ++column;

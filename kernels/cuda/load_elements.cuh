@@ -61,9 +61,10 @@ struct I8 {
   __device__ __forceinline__ static float ToFloat(const Packed& p, int e) {
     return static_cast<int8_t>(p.words[e / 4] >> (e % 4 * 8));
   }
-  // Exact. A byte with its sign flipped, put into the mantissa of 2^12, makes
-  // it 2^12 + 128 + value: a subtraction instead of two conversions, whose unit
-  // is narrower than that of the arithmetic where doubles are fast.
+  // Converts exactly. A byte with its sign flipped, put into the mantissa of
+  // 2^12, makes it 2^12 + 128 + value: a subtraction instead of two
+  // conversions, whose unit is narrower than that of the arithmetic where
+  // doubles are fast.
   __device__ __forceinline__ static double ToDouble(const Packed& p, int e) {
     const uint32_t flipped = p.words[e / 4] ^ 0x80808080u;
     const uint32_t high =
@@ -84,7 +85,7 @@ inline constexpr int kScaleElements = 256;
 
 // --- Host: element types by agg::DType's value ---
 
-// `call(element)`, with an object of the type.
+// Returns `call(element)`, with an object of the type.
 template <class Call>
 cudaError_t WithElement(int dtype, const Call& call) {
   switch (dtype) {
@@ -97,7 +98,7 @@ cudaError_t WithElement(int dtype, const Call& call) {
   }
 }
 
-// As WithElement, int8 included.
+// Returns `call(element)` as WithElement does, int8 included.
 template <class Call>
 cudaError_t WithRowElement(int dtype, const Call& call) {
   return dtype == 4 ? call(I8()) : WithElement(dtype, call);
@@ -120,7 +121,7 @@ __device__ __forceinline__ Integer BytesOf(Integer num_elements) {
   return num_elements * static_cast<Integer>(sizeof(typename Element::Storage));
 }
 
-// The first scale of a row.
+// Returns the address of a row's first scale.
 __device__ __forceinline__ const float* ScalesAt(const void* row,
                                                  int64_t scale_offset) {
   return reinterpret_cast<const float*>(static_cast<const char*>(row) +
@@ -133,7 +134,7 @@ __device__ __forceinline__ Packed LoadPacked(const void* from) {
   return Packed{{v.x, v.y, v.z, v.w}};
 }
 
-// A Quad as the beginning of a load.
+// Returns a Quad as the beginning of a load.
 __device__ __forceinline__ Packed PackedOf(uint4 v) {
   return Packed{{v.x, v.y, v.z, v.w}};
 }

@@ -31,7 +31,7 @@ inline constexpr int kPieceLaneBytes = 16;
 inline constexpr int kPieceBytes = kPieceLaneBytes * kUpdateLanes;
 inline constexpr int kGroupPieces = 2;
 inline constexpr int kPieceScales = 2;  // of a piece of int8
-// Of a warp. All but one are under way: 24 KB per block.
+// Groups in a warp's ring. All but one are under way: 24 KB per block.
 inline constexpr int kRingGroups = 4;
 
 // Quads in a piece of a row: 1, 2 or 4.
@@ -68,7 +68,8 @@ class PieceRing {
         read_(end_ - kSlotBytes),
         write_(read_) {}
 
-  // Before the first groups are started, and again when all were awaited.
+  // Begins anew: called before the first groups are started, and again when all
+  // were awaited.
   __device__ __forceinline__ void Restart() { write_ = read_; }
   // Makes room for one of the first groups.
   __device__ __forceinline__ void Advance() { write_ = Behind(write_); }
@@ -83,30 +84,33 @@ class PieceRing {
     read_ = Behind(read_);
   }
 
-  // The lane's 16 bytes at `from`, as piece `piece` of the group.
+  // Starts to copy the lane's 16 bytes at `from`, as piece `piece` of the
+  // group.
   __device__ __forceinline__ void Start(int piece, const void* from) {
     CopyAsync(write_ + piece * kPieceBytes, from);
   }
-  // As Start; zeros from `num_bytes` (perhaps <= 0) on.
+  // Starts a copy as Start does, with zeros from `num_bytes` (perhaps <= 0) on.
   __device__ __forceinline__ void StartSome(int piece, const void* from,
                                             int num_bytes) {
     CopySomeAsync(write_ + piece * kPieceBytes, from, num_bytes);
   }
-  // Of a piece of int8: its scale number Lane() < kPieceScales at `from`, or
-  // zero.
+  // Starts to copy scale number Lane() of a piece of int8 from `from`, or a
+  // zero if `reads` is false. REQUIRES: Lane() < kPieceScales.
   __device__ __forceinline__ void StartScale(int piece, const void* from,
                                              bool reads) {
     CopyWordAsync(ScaleAt(write_, piece) + Lane() * sizeof(float), from, reads);
   }
 
-  // Of the group that was awaited last: the lane's quad `quad` of a row.
+  // Returns the lane's quad `quad` of a row, of the group that was awaited
+  // last.
   __device__ __forceinline__ Packed Quad(int piece, int quad) const {
     constexpr int kLaneBytes = sizeof(typename Element::Quad);
     return PackedOf(LoadShared<typename Element::Quad>(
         read_ - Lane() * (kPieceLaneBytes - kLaneBytes) + piece * kPieceBytes +
         quad * (kPieceBytes / kQuads<Element>)));
   }
-  // Of the parameters or the state, which have one quad.
+  // Reads the lane's elements of the parameters or the state, which have one
+  // quad, of the group that was awaited last.
   __device__ __forceinline__ void Floats(int piece,
                                          float (&x)[kPerThread]) const {
     const Packed p = PackedOf(LoadShared<uint4>(read_ + piece * kPieceBytes));
@@ -132,7 +136,7 @@ class PieceRing {
            piece * sizeof(GroupSlot::scales[0]);
   }
 
-  // Slots, each by the lane's place in it.
+  // Addresses of slots, each at the lane's place in it.
   const SharedAt end_;  // behind the last one
   SharedAt read_;       // the group that was awaited last
   SharedAt write_;      // the one that is started

@@ -25,7 +25,7 @@ class RowCopies {
  public:
   static absl::StatusOr<std::unique_ptr<RowCopies>> Make();
 
-  // There is one row more, until Forget.
+  // Counts one row more, until Forget.
   void AddRow();
   int64_t num_rows();
 
@@ -41,15 +41,15 @@ class RowCopies {
   // same stream at every call, of WaitFor, too.
   absl::Status WaitForAll(cudaStream_t consumer);
 
-  // As WaitForAll, for `spans` of the rows alone, or for little more: what
-  // lands after them goes on landing.
+  // Makes later work on `consumer` wait as WaitForAll does, but for `spans` of
+  // the rows alone, or for little more: what lands after them goes on landing.
   absl::Status WaitFor(cudaStream_t consumer,
                        absl::Span<const char* const> hosts,
                        absl::Span<const ByteSpan> spans);
 
-  // Waits on the host for everything landed so far, without a word to streams:
-  // the other waits are as they would be. Errors as WaitForAll. Others need not
-  // wait for that.
+  // Waits on the host for everything landed so far, and tells streams nothing
+  // of it: the other waits are as they would be. Errors as of WaitForAll.
+  // Others need not wait for that.
   absl::Status Await();
 
   // Waits for the row's copies and forgets it; its memory may go then. Others
@@ -69,7 +69,7 @@ class RowCopies {
   RowCopies(Stream stream, std::vector<Event> copied)
       : stream_(std::move(stream)), copied_(std::move(copied)) {}
 
-  // These hold mutex_.
+  // The following are called with mutex_ held.
   void Start(const char* host, Row* row, const ByteSpan& span);
   // Starts what the row keeps back, for its size or after an error.
   void StartRest(const char* host, Row* row);
@@ -77,7 +77,8 @@ class RowCopies {
   absl::Status WaitForCopy(cudaStream_t consumer, int64_t copy);
 
   const Stream stream_;
-  // Recorded after each copy, in turns: those of the last ones.
+  // Events that are recorded after each copy, in turns: those of the last
+  // copies.
   const std::vector<Event> copied_;
   std::mutex mutex_;                 // guards what follows
   std::map<const char*, Row> rows_;  // that have landed

@@ -22,17 +22,17 @@ namespace agg::cuda {
 // Thread-safe. Allocates no memory of the device or for it.
 class SnapshotCopies {
  public:
-  // As many can be unfinished: one for each memory of a server's snapshots,
-  // until Finish, or Forget.
+  // Most copies that can be unfinished: one for each memory of a server's
+  // snapshots. A copy is unfinished until Finish, or Forget.
   static constexpr int kMaxCopies = 4;
 
   static absl::StatusOr<std::shared_ptr<SnapshotCopies>> Make();
 
   // Gives `stream`, which outlives this, the copies of `spans` from `master` to
-  // `snapshot`. *deferred: Finish is to be called, and has the error, should a
-  // copy fail. Else too many others are unfinished, and the caller waits for
-  // the stream; an error of that is returned. kStarted: the caller has given
-  // them to the stream; kOnDemand: Finish does.
+  // `snapshot`. *deferred becomes true: Finish is to be called, and returns the
+  // error, should a copy fail. False: too many others are unfinished, and the
+  // caller waits for the stream; an error of giving it the copies is returned.
+  // kStarted: the caller has given them to the stream; kOnDemand: Finish does.
   enum class When { kNow, kStarted, kOnDemand };
   absl::Status Start(const float* master, const Buffer& snapshot,
                      absl::Span<const Span> spans, cudaStream_t stream,
@@ -42,10 +42,11 @@ class SnapshotCopies {
   // from it. Those that have failed cannot be made again from here on.
   absl::Status WaitToWrite(const float* master, cudaStream_t stream);
 
-  // Backend::FinishSnapshot.
+  // Does the work of Backend::FinishSnapshot.
   absl::Status Finish(const Buffer& snapshot);
 
-  // The snapshot's memory goes. Waits for a copy that is under way.
+  // Forgets the snapshot, whose memory goes. Waits for a copy that is under
+  // way.
   void Forget(const char* snapshot);
 
  private:
@@ -62,7 +63,8 @@ class SnapshotCopies {
   SnapshotCopies() = default;
   static void Enqueue(Copy* copy);
   static void Record(Copy* copy);
-  // The copy to this memory, or null. Holds mutex_, as what follows.
+  // Returns the copy to this memory, or null. Called with mutex_ held, as what
+  // follows.
   Copy* Find(const char* snapshot);
   absl::Status Retry(Copy* copy);
 

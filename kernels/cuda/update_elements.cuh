@@ -25,8 +25,9 @@ struct Four {
   float state1[kPerThread];
 };
 
-// For VisitFormula: steps the four elements. The loop is unrolled without being
-// asked to: the pragma is unknown to the host's compiler, which sees this, too.
+// Visitor of VisitFormula: steps the four elements. The loop is unrolled
+// without being asked to: the pragma is unknown to the host's compiler, which
+// sees this, too.
 struct StepFour {
   const StepConstants& c;
   Four* x;
@@ -39,9 +40,9 @@ struct StepFour {
   }
 };
 
-// For VisitFormula: puts what the trust ratio needs the norm of in the place of
-// the four gradients. All four in one visit: a visit per element took so many
-// registers that some had to be spilled.
+// Visitor of VisitFormula: puts what the trust ratio needs the norm of in the
+// place of the four gradients. All four in one visit: a visit per element took
+// so many registers that some had to be spilled.
 struct DirectFour {
   const StepConstants& c;
   Four* x;
@@ -122,9 +123,9 @@ __device__ __forceinline__ bool AllBelow(const float (&x)[kCount],
   return below;
 }
 
-// Steps and stores what LoadState has loaded, of the gradient that is there.
-// Returns whether all that it stores of the parameters is finite, as narrowed,
-// too.
+// Steps what LoadState has loaded, with the gradient that is in *x, and stores
+// it. Returns whether all that it stores of the parameters is finite, as
+// narrowed, too.
 // REQUIRES: left > 0.
 __device__ __forceinline__ bool StepAndStore(const UpdateLaunch& p,
                                              const StepConstants& constants,
@@ -146,8 +147,9 @@ __device__ __forceinline__ bool StepAndStore(const UpdateLaunch& p,
       p.narrowed_dtype == kBf16 ? kBf16OverflowBits : kF16OverflowBits);
 }
 
-// Once per thread, for the word may be beyond the bus. All who write it write
-// the same: no atomic is needed.
+// Sets *not_finite if a parameter is not finite. Called once per thread, since
+// the word may be beyond the bus. All who write it write the same: no atomic is
+// needed.
 __device__ __forceinline__ void TellFinite(const UpdateLaunch& p, bool finite) {
   if (!finite) *p.not_finite = 1;
 }

@@ -48,21 +48,21 @@ struct UpdateLaunch {
   int* not_finite = nullptr;
 };
 
-// With a kernel's other parameters.
+// Leaves 16 bytes for a kernel's other parameters.
 static_assert(sizeof(UpdateLaunch) + 16 <= kParameterBytes);
 
-// Backend::Update of the chunks: one pass over everything. The stepped master
-// is what is published; it is copied to the host from there.
+// Launches Backend::Update of the chunks: one pass over everything. The stepped
+// master is what is published; it is copied to the host from there.
 cudaError_t LaunchUpdate(const UpdateLaunch& launch, cudaStream_t stream);
 
-// Its halves. LaunchCombine reads rows and coefficients, and writes the
-// combined gradient alone; LaunchStep reads that, and does the rest.
+// Launch the halves of Update. LaunchCombine reads rows and coefficients, and
+// writes the combined gradient alone; LaunchStep reads that, and does the rest.
 cudaError_t LaunchCombine(const UpdateLaunch& launch, cudaStream_t stream);
 cudaError_t LaunchStep(const UpdateLaunch& launch, cudaStream_t stream);
 
-// Backend::Norms: partial[2 * chunk] gets the parameters' and partial[2 *
-// chunk + 1] the update's squared norm. Stores nothing else. LaunchSums of
-// gram_kernel.h adds the chunks up.
+// Launches Backend::Norms: partial[2 * chunk] gets the parameters' and
+// partial[2 * chunk + 1] the update's squared norm. Stores nothing else.
+// LaunchSums of gram_kernel.h adds the chunks up.
 cudaError_t LaunchNorms(const UpdateLaunch& launch, double* partial,
                         cudaStream_t stream);
 
@@ -74,7 +74,7 @@ cudaError_t LaunchNarrow(const float* from, int64_t num_elements, int dtype,
 // Brings all kernels to the device, as their first launches would.
 cudaError_t LoadUpdate();
 
-// What LaunchUpdate's kernel takes.
+// Finds what LaunchUpdate's kernel takes.
 cudaError_t FindUpdateUse(int dtype, KernelUse* use);
 
 }  // namespace agg::cuda

@@ -12,7 +12,7 @@
 
 namespace agg::cuda {
 
-// Of a Gram at most: one GiB of elements per row.
+// Most chunks of a Gram's wave: 2^30 elements per row.
 inline constexpr int64_t kMaxGramChunks = 65536;
 
 // Backend::gram_products_at_once: at the data sheets' rates 3 ms of an H200 (67
@@ -21,19 +21,19 @@ inline constexpr int64_t kMaxGramChunks = 65536;
 // few blocks to fill a large card: 32 slices of 64 rows have 7e10.
 inline constexpr double kGramProductsAtOnce = 1e11;
 
-// Chunks of a Gram's wave, whose partial sums, of `chunk_bytes` each, are to
-// fit into `wave_bytes`; 0: none fits.
+// Returns the number of chunks of a Gram's wave, whose partial sums, of
+// `chunk_bytes` each, are to fit into `wave_bytes`; 0: none fits.
 inline int64_t GramWaveChunks(int64_t chunk_bytes, int64_t wave_bytes) {
   return std::min(kMaxGramChunks, wave_bytes / chunk_bytes);
 }
 
-// Of an Update, and of all that is made like it. 64 MiB of a snapshot: a few
-// hundred microseconds of computing and more than a millisecond on the bus, so
-// that the bus starts early and never waits.
+// Chunks of a wave of an Update, and of all that is made like it: 64 MiB of a
+// snapshot. That is a few hundred microseconds of computing and more than a
+// millisecond on the bus, so that the bus starts early and never waits.
 inline constexpr int64_t kUpdateWaveChunks = 1024;
 
-// Slots of such a wave, whose arguments are to fit into kArgsBytes; 0: none
-// fits.
+// Returns the number of slots of such a wave, whose arguments are to fit into
+// kArgsBytes; 0: none fits.
 inline int64_t UpdateWaveSlots(int64_t num_rows) {
   const int64_t slot_bytes = static_cast<int64_t>(
       sizeof(StepConstants) + 2 * sizeof(Slot) + 8 * num_rows);

@@ -53,7 +53,7 @@ inline constexpr int kInvalidContext = 201;
 inline constexpr int kNotReady = 600;
 inline constexpr int kNotSupported = 801;
 
-// CUdevice_attribute, CUpointer_attribute and what the latter's are
+// CUdevice_attribute, CUpointer_attribute, and values of kPointerMemoryType
 inline constexpr int kVirtualMemoryManagementSupported = 102;
 inline constexpr int kPosixFileDescriptorSupported = 103;
 inline constexpr int kPointerMemoryType = 2;
@@ -61,7 +61,7 @@ inline constexpr int kPointerDeviceOrdinal = 9;
 inline constexpr unsigned kMemoryTypeHost = 1;
 inline constexpr unsigned kMemoryTypeDevice = 2;
 
-// Of memory, streams and events
+// Constants of memory, streams and events
 inline constexpr int kAllocationTypePinned = 1;
 inline constexpr int kLocationTypeDevice = 1;
 inline constexpr int kHandleTypePosixFileDescriptor = 1;

@@ -19,7 +19,7 @@ namespace agg {
 
 using DeviceUuid = std::array<uint8_t, 16>;
 
-// As nvidia-smi writes it: "GPU-" and hexadecimal digits in groups.
+// Writes a UUID as nvidia-smi does: "GPU-" and hexadecimal digits in groups.
 std::string FormatUuid(const DeviceUuid& uuid);
 
 // Devices have the numbers that CUDA gives them (CUDA_VISIBLE_DEVICES). Lives
@@ -33,41 +33,42 @@ class CudaDriver {
   static absl::StatusOr<std::shared_ptr<const CudaDriver>> Load(
       const std::string& path);
 
-  // The driver that this process has loaded already, or that AGG_CUDA_DRIVER
-  // names; null: none, or none that works. Not initialised here, so that a
-  // process that only might use a device can still fork. To be asked again, but
-  // not for every address: who uses a device may come later, and a look for the
-  // file takes some system calls until it is found.
+  // Returns the driver that this process has loaded already, or that
+  // AGG_CUDA_DRIVER names; null: none, or none that works. It is not
+  // initialised here, so that a process that only might use a device can still
+  // fork. Ask again, but not for every address: who uses a device may come
+  // later, and a look for the file takes some system calls until it is found.
   static std::shared_ptr<const CudaDriver> FindLoaded();
 
-  // What was opened.
+  // Path of the file that was opened.
   const std::string& path() const { return path_; }
 
   // The functions themselves. Most want a current context (device_context.h).
   const cuda_abi::Functions& call() const { return functions_; }
-  // OK, or the name of the call, the code and what the driver calls it:
+  // Returns OK, or the name of the call, the code and what the driver calls it:
   // RESOURCE_EXHAUSTED when memory has run out, UNIMPLEMENTED for what is not
   // supported, else INTERNAL.
   absl::Status Check(int code, absl::string_view call) const;
 
-  // As Check on errors.
+  // Returns the number of visible devices; UuidOf returns the UUID of one.
+  // Errors as of Check.
   absl::StatusOr<int> NumDevices() const;
   absl::StatusOr<DeviceUuid> UuidOf(int device) const;
-  // NOT_FOUND: no visible device has it.
+  // Returns the visible device that has the UUID. NOT_FOUND: none has it.
   absl::StatusOr<int> DeviceWith(const DeviceUuid& uuid) const;
-  // UNIMPLEMENTED, with the reason: the device's memory cannot be exported to
-  // other processes as a file descriptor.
+  // Returns OK if the device's memory can be exported to other processes as a
+  // file descriptor. UNIMPLEMENTED, with the reason: it cannot.
   absl::Status CheckShares(int device) const;
-  // UNIMPLEMENTED: `device` has no way to the memory of the visible device with
-  // that UUID, which is another one. Of a device that is not visible, only an
-  // attempt to map its memory tells.
+  // Returns OK, unless `device` has no way to the memory of the visible device
+  // with that UUID, which is another one: UNIMPLEMENTED. Of a device that is
+  // not visible, only an attempt to map its memory tells: OK.
   absl::Status CheckReaches(int device, const DeviceUuid& uuid) const;
 
-  // The device whose memory `address` is in; nullopt for the host's, which
-  // includes what the driver does not know, and all memory where no device can
-  // have any: before anybody has initialised the driver, without a device, and
-  // where the library is a toolkit's stub. As Check on other errors, which say
-  // nothing of whose it is.
+  // Returns the device whose memory `address` is in; nullopt for the host's,
+  // which includes what the driver does not know, and all memory where no
+  // device can have any: before anybody has initialised the driver, without a
+  // device, and where the library is a toolkit's stub. Other errors are those
+  // of Check, and say nothing of whose it is.
   // Neither waits nor needs a context.
   absl::StatusOr<std::optional<int>> DeviceOf(const void* address) const;
 

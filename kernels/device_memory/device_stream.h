@@ -14,8 +14,8 @@
 
 namespace agg {
 
-// All: errors as CudaDriver::Check. Each call makes the object's context
-// current for itself. Thread-safe, as the driver is.
+// All errors are those of CudaDriver::Check. Each call makes the object's
+// context current for itself. Thread-safe, as the driver is.
 
 class DeviceStream;
 
@@ -29,12 +29,13 @@ class DeviceEvent {
   DeviceEvent(const DeviceEvent&) = delete;
   DeviceEvent& operator=(const DeviceEvent&) = delete;
 
-  // Behind what has been given to the stream, or to the legacy default stream
-  // of the event's context. REQUIRES: the stream is of that context.
+  // Records the event behind what has been given to the stream, or to the
+  // legacy default stream of the event's context. REQUIRES: the stream is of
+  // that context.
   absl::Status Record(const DeviceStream& stream);
   absl::Status RecordDefault();
-  // Waits on the host; at once if it was never recorded. For as long as the
-  // stream takes, which may be for ever.
+  // Waits on the host; returns at once if the event was never recorded. It
+  // takes as long as the stream takes, which may be for ever.
   absl::Status Synchronize() const;
   // Whether Synchronize would not wait.
   absl::StatusOr<bool> IsDone() const;
@@ -51,20 +52,22 @@ class DeviceEvent {
   const cuda_abi::Event event_;
 };
 
-// Does not synchronise with the default stream.
+// A stream that does not synchronise with the default stream.
 class DeviceStream {
  public:
   static absl::StatusOr<std::unique_ptr<DeviceStream>> Make(
       std::shared_ptr<const DeviceContext> context);
-  // What it has been given is done all the same.
+  // Ends the stream. What it has been given is done all the same.
   ~DeviceStream();
   DeviceStream(const DeviceStream&) = delete;
   DeviceStream& operator=(const DeviceStream&) = delete;
 
-  // From and to any memory that the driver knows, of whatever device, or of the
-  // host. Returns before it is done, but for host memory that is not pinned.
+  // Copies from and to any memory that the driver knows, of whatever device, or
+  // of the host. Returns before the copy is done, but for host memory that is
+  // not pinned.
   absl::Status Copy(void* to, const void* from, int64_t num_bytes);
-  // The same between a device and the host, in one of the directions.
+  // Copies between a device and the host, in one of the directions, as Copy
+  // does.
   absl::Status CopyToHost(void* to, const void* from, int64_t num_bytes);
   absl::Status CopyToDevice(void* to, const void* from, int64_t num_bytes);
   // Waits on the host for all work.

@@ -50,7 +50,7 @@ class LimitedCalls {
   const std::shared_ptr<State> state_;  // the threads', too
 };
 
-// Of the kinds of LookLimits(), for small files that are read again and again.
+// Indices of LookLimits(), for small files that are read again and again.
 enum LookKind : size_t { kAgain, kAtStart };
 // Who comes by when such a file is to be looked at waits for so long at most,
 // and goes on with what there was: a call, a handshake, the housekeeping. At

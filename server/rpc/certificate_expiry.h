@@ -11,9 +11,9 @@
 
 namespace agg {
 
-// For the interceptors of a server that asks for certificates: notes when the
-// caller's expires (OpenConnections::NoteExpiry), and cancels a call whose is
-// over.
+// Makes the interceptors of a server that asks for certificates. They note when
+// a caller's certificate expires (OpenConnections::NoteExpiry), and cancel a
+// call whose certificate is over.
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>
 NoteCertificates(std::shared_ptr<OpenConnections> connections);
 

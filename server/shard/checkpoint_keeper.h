@@ -65,7 +65,7 @@ class CheckpointKeeper {
   // Makes the checkpoint with this manifest.json real, and lets the oldest go
   // as CheckpointFolder::Retire says. That these cannot be removed is logged.
   absl::Status Seal(const std::string& manifest_json, int keep, uint64_t line);
-  // As CheckpointFolder has it.
+  // Calls CheckpointFolder::BeginAnew.
   absl::Status BeginAnew(uint64_t epoch);
   // Removes this shard's part of a checkpoint that was never sealed.
   absl::Status Discard(const CheckpointId& id);
@@ -73,8 +73,8 @@ class CheckpointKeeper {
   // The text of a checkpoint's manifest.json, which may be the other job's.
   // Errors name the file; DATA_LOSS: it is damaged.
   absl::StatusOr<std::string> ReadManifest(const CheckpointId& id) const;
-  // The same of the parts that this shard, `ordinal` of `num_shards`, would
-  // load: whole, as the manifest says. `progress`: as CheckpointReader has it.
+  // Checks that the parts that this shard, `ordinal` of `num_shards`, would load
+  // are whole, as the manifest says. `progress`: as CheckpointReader has it.
   absl::Status Verify(const std::string& manifest_json, int ordinal,
                       int num_shards, Progress* progress) const;
   // The parts that this process can read of a checkpoint.

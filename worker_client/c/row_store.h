@@ -17,16 +17,18 @@
 
 namespace agg {
 
-// Of one client. Thread-safe.
+// Keeps the row of one client, and its former ones. Thread-safe.
 class RowStore {
  public:
-  // What views with in_row mean from now on. Former ones stay, since pushes may
-  // still read their pieces: there is a new one only after a recovery.
+  // Sets what views with in_row mean from now on. Former rows stay, since
+  // pushes may still read their pieces: there is a new one only after a
+  // recovery.
   void Keep(std::vector<RowView> row);
 
-  // ViewsOf, with those that have in_row where the row lies. `tensors`: of each
-  // view, or null for the manifest's order. Besides, INVALID_ARGUMENT that
-  // names a view with in_row which no row that is kept has.
+  // Reads views as ViewsOf of c_structs.h does; those with in_row are where the
+  // row lies. `tensors`: the tensor of each view, or null for the manifest's
+  // order. INVALID_ARGUMENT, besides, that names a view with in_row which no
+  // row that is kept has.
   absl::StatusOr<std::vector<TensorView>> ViewsOf(const uint64_t* tensors,
                                                   const agg_view* views,
                                                   size_t count) const;
@@ -36,8 +38,8 @@ class RowStore {
   std::list<std::vector<RowView>> rows_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Fills in the first `capacity` pieces in the manifest's order; how many there
-// are.
+// Fills in the first `capacity` pieces in the manifest's order; returns how
+// many there are.
 size_t FillPieces(const std::vector<RowView>& row, agg_piece* pieces,
                   size_t capacity);
 

@@ -43,10 +43,12 @@ class AdminClient {
   AggctlResult Evict(const v1::EvictWorkerRequest& request,
                      v1::EvictWorkerReply* reply);
   AggctlResult Drain(v1::DrainReply* reply);
-  // Answered when the checkpoint is complete: `wait` is the deadline.
+  // Takes a checkpoint. Answered when it is complete: `wait` is the deadline.
   AggctlResult TakeCheckpoint(absl::Duration wait,
                               v1::TakeCheckpointReply* reply);
-  // Likewise; `checkpoint` as RestoreRequest has it.
+  // Restores `checkpoint`, as RestoreRequest has it. Answered when that is
+  // done, and a checkpoint of it is complete: `wait` is the deadline. With ""
+  // nothing is restored, and the timeout of the other calls is the deadline.
   AggctlResult Restore(const std::string& checkpoint, absl::Duration wait,
                        v1::RestoreReply* reply);
   AggctlResult Resume(absl::Duration wait, v1::ResumeReply* reply);
@@ -55,20 +57,20 @@ class AdminClient {
   AggctlResult Version(v1::GetVersionReply* reply);
   AggctlResult Audit(const v1::ListAuditRequest& request,
                      v1::ListAuditReply* reply);
-  // Well if `service` ("": the process) is SERVING; kAggctlRefused if not.
+  // Ends well if `service` ("": the process) is SERVING; kAggctlRefused if not.
   AggctlResult Health(const std::string& service);
 
   const std::string& address() const { return address_; }
 
  private:
-  // Stub method `call` of `stub`, answered within `timeout`.
+  // Calls method `call` of `stub`, answered within `timeout`.
   template <typename Stub, typename Request, typename Reply>
   AggctlResult Call(Stub* stub,
                     grpc::Status (Stub::*call)(grpc::ClientContext*,
                                                const Request&, Reply*),
                     const Request& request, Reply* reply,
                     absl::Duration timeout);
-  // The same within timeout_.
+  // Calls the method, answered within timeout_.
   template <typename Stub, typename Request, typename Reply>
   AggctlResult Call(Stub* stub,
                     grpc::Status (Stub::*call)(grpc::ClientContext*,
