@@ -8,6 +8,7 @@ exits with 1 if a check failed.
               target be used: compilers find all of /usr/include without one
   channels    gRPC channels are made in one place (proto/grpc_channel.h)
   guards      AGG_PATH_FILE_H_
+  comments    comments in headers begin with a verb or a noun (comments.py)
   deps        BUILD files list what the #includes need, and no more (deps.py)
   length      lines of a file and of a function (lengths.py)
   unfinished  words that mark unfinished work
@@ -29,7 +30,8 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import deps  # Its neighbours, also where this file is run as a script.
+import comments  # Its neighbours, also where this file is run as a script.
+import deps
 import lengths
 import newcomer
 import rooms
@@ -268,6 +270,7 @@ def main(argv):
         "includes": check_includes(files, groups),
         "channels": check_channels(files),
         "guards": check_guards(files),
+        "comments": comments.check(files),
         "deps": deps.check(files),
         "length": lengths.check(files),
         "unfinished": check_pattern(files, _UNFINISHED),
