@@ -1,6 +1,6 @@
 // absl::Status and grpc::Status: the only place where one becomes the other,
 // for servers and clients. Clients say more about an error in
-// worker_client/rpc_status.h.
+// worker_client/retry.h.
 #ifndef AGG_PROTO_STATUS_CONVERSION_H_
 #define AGG_PROTO_STATUS_CONVERSION_H_
 

@@ -16,7 +16,7 @@
 #include "server/access/caller_gate.h"
 #include "server/access/identities.h"
 #include "server/base/denial_counts.h"
-#include "server/coordinator/departures.h"
+#include "server/coordinator/coordinator_types.h"
 #include "server/round/recovery.h"
 #include "server/shard/region_grant.h"
 #include "server/shard/shard_engine.h"

@@ -12,8 +12,29 @@
 #include "server/base/job_phase.h"
 #include "server/base/malloc_tuning.h"
 #include "server/base/tick_clock.h"
+#include "server/round/phase.h"
 
 namespace agg {
+
+// Phases have numbers, so that a look now and then tells whether it is still
+// the same one.
+
+std::string HungPhase::Look(const std::optional<RunningPhase>& running,
+                            absl::Time now) {
+  const uint64_t number = running.has_value() ? running->number : 0;
+  const uint64_t progress = running.has_value() ? running->progress : 0;
+  if (number != number_) said_ = false;
+  if (number != number_ || progress != progress_) since_ = now;
+  number_ = number;
+  progress_ = progress;
+  if (number == 0 || said_ || now - since_ < timeout_) return "";
+  said_ = true;
+  return absl::StrCat("phase ", PhaseName(running->kind), " of round ",
+                      running->round, " has hung for ",
+                      absl::FormatDuration(timeout_),
+                      " (phase_timeout_seconds)");
+}
+
 namespace {
 
 constexpr absl::Duration kPeriod = absl::Milliseconds(200);

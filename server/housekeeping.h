@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -15,12 +16,34 @@
 #include "server/access/audit_trail.h"
 #include "server/base/mutex.h"
 #include "server/coordinator/coordinator.h"
-#include "server/hung_phase.h"
 #include "server/round/round_report.h"
 #include "server/rpc/rpc_server.h"
 #include "server/shard/shard_engine.h"
 
 namespace agg {
+
+// Whether a phase of this process's own shard hangs. Nothing can stop a call of
+// a backend, so that the process has to end (P31); the coordinator's watch over
+// all shards is server/coordinator/peer_group.h.
+
+// Thread-compatible.
+class HungPhase {
+ public:
+  explicit HungPhase(absl::Duration timeout) : timeout_(timeout) {}
+
+  // To be asked often, by a clock that leaves out what the process spent frozen
+  // (P31). A phase that makes progress does not hang. "phase close of round 7
+  // has hung for 10m (phase_timeout_seconds)", once for each phase; "": none
+  // does.
+  std::string Look(const std::optional<RunningPhase>& running, absl::Time now);
+
+ private:
+  const absl::Duration timeout_;
+  uint64_t number_ = 0;    // of the phase that is watched; 0: none
+  uint64_t progress_ = 0;  // of it, as it was last
+  absl::Time since_;       // it has not moved
+  bool said_ = false;
+};
 
 // Health of one process, as grpc.health.v1 reports it.
 struct Health {

@@ -20,7 +20,7 @@
 #include "server/base/log.h"
 #include "server/base/version.h"
 #include "server/combine/options.h"
-#include "server/coordinator/rule_change.h"
+#include "server/coordinator/job_record.h"
 #include "server/round_log/run_description.h"
 #include "server/status/chrome_trace.h"
 

@@ -1,18 +1,28 @@
-// Starts the parts in their order; what each does is in its room. How they are
-// stopped is in server_drain.cc.
+// Starts the parts in their order, and stops them; what each does is in its
+// room.
 #include "server/server.h"
 
+#include <unistd.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
 #include <random>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "kernels/backend.h"
 #include "kernels/optimizer_table.h"
+#include "server/access/access_rules.h"
+#include "server/access/identities.h"
 #include "server/access_parts.h"
 #include "server/base/address.h"
+#include "server/base/clock.h"
 #include "server/base/field_error.h"
 #include "server/base/file_system.h"
 #include "server/base/limited_files.h"
@@ -26,21 +36,58 @@
 #include "server/config/memory_budget.h"
 #include "server/coordinator/coordinator.h"
 #include "server/housekeeping.h"
-#include "server/neighbours.h"
+#include "server/http_rules.h"
 #include "server/observation.h"
+#include "server/round/orderly_stop.h"
 #include "server/round/round_report.h"
 #include "server/round/shard_options.h"
 #include "server/round/shard_peer.h"
-#include "server/rpc/coordinator_probe.h"
 #include "server/rpc/region_server.h"
 #include "server/rpc/remote_shard_peer.h"
 #include "server/rpc/rpc_server.h"
+#include "server/shard/region_grant.h"
 #include "server/shard/shard_engine.h"
-#include "server/shard_budget.h"
+#include "server/tls/tls_files.h"
 #include "server/tls/tls_reload.h"
 #include "server/tls/tls_session.h"
 
 namespace agg {
+
+// The host's and the device's budgets follow one rule: as configured, or a
+// share of what is there.
+
+namespace {
+
+int64_t Complete(const char* what, int64_t configured_bytes,
+                 int64_t granted_bytes, const std::string& source) {
+  const bool configured = configured_bytes != 0;
+  const int64_t budget_bytes =
+      configured ? configured_bytes : DefaultBudget(granted_bytes);
+  LogInfo(what, " budget: ", budget_bytes >> 20, " MiB, ",
+          configured ? "as configured" : absl::StrCat("80% of the ", source));
+  return budget_bytes;
+}
+
+}  // namespace
+
+MemoryBudget CompleteBudget(const MemoryBudget& configured,
+                            const HostMemory& host,
+                            const DeviceMemoryUse& device) {
+  MemoryBudget budget = configured;
+  budget.host_bytes =
+      Complete("memory", configured.host_bytes, host.bytes, host.source);
+  if (device.total_bytes == 0) return budget;
+  budget.device_bytes = Complete("device memory", configured.device_bytes,
+                                 device.total_bytes, "device");
+  const int64_t free_bytes = device.total_bytes - device.used_bytes;
+  if (free_bytes < budget.device_bytes) {
+    LogWarning("the device memory budget is ", budget.device_bytes >> 20,
+               " MiB, but only ", free_bytes >> 20, " of ",
+               device.total_bytes >> 20, " MiB are free now");
+  }
+  return budget;
+}
+
 namespace {
 
 // Random bits that tell this run of the process from every other one.
@@ -334,6 +381,217 @@ std::vector<std::string> Server::KnownShards() const {
     shards[start_.ordinal] = FormatAddress({own->host, rpc_->port()});
   }
   return shards;
+}
+
+// A stop in good order: what is asked for is answered first, and a part of the
+// job that only this shard has is handed over (P35).
+
+void Server::NoteStop(const std::string& reason) const {
+  access_->NoteStop(reason);
+}
+
+void Server::Drain(absl::Time deadline) {
+  {
+    MutexLock lock(&mutex_);
+    if (draining_) {
+      // Another caller drains already. When it has returned nothing runs any
+      // more.
+      while (!drained_) changed_.Wait(&mutex_);
+      return;
+    }
+    draining_ = true;
+    changed_.NotifyAll();
+  }
+  DrainParts(deadline);
+  MutexLock lock(&mutex_);
+  drained_ = true;
+  changed_.NotifyAll();
+}
+
+void Server::DrainParts(absl::Time deadline) {
+  if (housekeeping_ != nullptr) housekeeping_->StopServing();
+  if (coordinator_ == nullptr) AwaitHandover(deadline);
+  housekeeping_ = nullptr;
+  if (coordinator_ != nullptr) coordinator_->Drain(deadline);
+  absl::Status reason = OrderlyStop(absl::StrCat(name(), " is shutting down"));
+  {
+    MutexLock lock(&mutex_);
+    if (!device_lost_.ok()) reason = device_lost_;
+  }
+  if (engine_ != nullptr) engine_->Lose(0, reason);
+  if (rpc_ == nullptr) return;  // it could not start
+  rpc_->EndStreams(reason);
+  rpc_->Shutdown(deadline);
+  // Those that wait to be let go need not wait for this object's end.
+  for (auto& peer : remote_peers_) {
+    peer->Close(absl::UnavailableError("shutting down"));
+  }
+}
+
+void Server::AwaitHandover(absl::Time deadline) {
+  constexpr absl::Duration kPeriod = absl::Milliseconds(20);
+  if (rpc_ == nullptr || absl::Now() >= deadline) return;
+  const ShardStatus before = engine_->Status();
+  if (!before.attached) return;  // nobody counts on it
+  LogInfo("draining: waiting until the coordinator ends epoch ", before.epoch);
+  rpc_->AnnounceDraining();
+  for (;;) {
+    const ShardStatus shard = engine_->Status();
+    if (!shard.attached || shard.epoch != before.epoch) return;
+    MutexLock lock(&mutex_);
+    if (absl::Now() >= deadline) break;
+    changed_.WaitFor(&mutex_, kPeriod);
+  }
+  LogWarning("the coordinator has not let go of this shard in time");
+}
+
+void Server::Wait() {
+  MutexLock lock(&mutex_);
+  while (!draining_) changed_.Wait(&mutex_);
+}
+
+// What a server offers to processes of its host alone: a Unix socket for all
+// calls (P38), and its memory (P39, P40). And where it is found.
+
+absl::Status Server::StartAccess() {
+  AccessOptions options = options_.access;
+  // Shards of one host have one configuration, and write a file each.
+  if (start_.ordinal > 0 && !options.audit.path.empty()) {
+    absl::StrAppend(&options.audit.path, ".shard", start_.ordinal);
+  }
+  absl::StatusOr<std::unique_ptr<AccessParts>> access =
+      AccessParts::Make(options);
+  if (access.ok()) access_ = *std::move(access);
+  return access.status();
+}
+
+// A host without such sockets serves over TCP alone.
+void Server::ChooseLocalSocket() {
+  if (!options_.unix_socket) return;
+  const std::string name = LocalSocketName(life_);
+  const absl::Status status = CheckLocalListen(name);
+  if (status.ok()) {
+    local_socket_ = name;
+  } else {
+    LogWarning(status.message(), "; workers of this host use TCP");
+  }
+}
+
+// As above: rows and versions are sent.
+void Server::StartRegions() {
+  if (!options_.shard.shared_memory || local_socket_.empty()) return;
+  if (!access_->offers_regions()) {
+    LogInfo("workers share no memory: some identities have certificates and ",
+            "no token, and the socket of shared memory takes tokens alone");
+    return;
+  }
+  const std::string name = RegionSocketName(life_);
+  absl::StatusOr<std::unique_ptr<RegionServer>> regions =
+      RegionServer::Start(name, [this](const RegionQuery& query) {
+        return access_->GrantRegions(engine_.get(), query);
+      });
+  if (!regions.ok()) {
+    LogWarning(regions.status().message(), "; workers share no memory");
+    return;
+  }
+  regions_ = *std::move(regions);
+  region_socket_ = name;
+}
+
+int Server::port() const { return rpc_->port(); }
+int Server::metrics_port() const { return observation_->port(); }
+
+std::string Server::name() const {
+  return absl::StrCat("shard ", start_.ordinal, " (",
+                      options_.shards[start_.ordinal], ")");
+}
+
+// Who may connect to a server at all.
+
+namespace {
+
+std::string OwnHostName() {
+  char name[256] = "";
+  gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+}  // namespace
+
+// What is wrong with the files is said here, and not by each connection.
+absl::Status Server::Secure(const Address& address) {
+  const SecuritySettings& security = options_.security;
+  absl::Status status =
+      CheckBind(bind_host_, security.tls(), security.insecure);
+  if (!status.ok()) return status;
+  WarnAboutBind(address, bind_host_, security.tls());
+  http_ = RulesOfHttp(security, options_.metrics.bind, bind_host_);
+  if (!security.tls()) return absl::OkStatus();
+  tls_ = std::make_unique<TlsReload>(security.files, security.reload,
+                                     Clock::Real());
+  status = tls_->Open();
+  if (status.ok()) status = CheckTlsOptions(security.peers, absl::Now());
+  if (!status.ok()) return status;
+  LogInfo("TLS with ", security.files.certificate,
+          tls_->has_ca() ? "; who connects shows a certificate of "
+                         : "; nobody is asked for a certificate",
+          security.files.ca);
+  return absl::OkStatus();
+}
+
+bool Server::ServesMetrics() const {
+  return start_.metrics_port.has_value() || options_.metrics.port != 0;
+}
+
+std::function<absl::Status(const std::string&, const std::string&)>
+Server::HostCheck() {
+  return [this, names = HostsOf(options_.security, http_.bind, options_.shards,
+                                OwnHostName())](const std::string& host,
+                                                const std::string& from) {
+    const absl::Status status = CheckHostHeader(host, names);
+    if (!status.ok()) access_->NoteHost(status, from);
+    return status;
+  };
+}
+
+absl::Status Server::StartMetrics() {
+  if (!ServesMetrics()) return absl::OkStatus();
+  absl::Status status = CheckHttp(http_, options_.security);
+  if (!status.ok()) return status;
+  WarnAboutHttp(http_);
+  HttpTransport transport;
+  transport.strict = http_.strict;
+  if (http_.tls) {
+    absl::StatusOr<std::unique_ptr<TlsAcceptor>> acceptor =
+        TlsAcceptor::Make(tls_.get());
+    if (!acceptor.ok()) return acceptor.status();
+    http_tls_ = *std::move(acceptor);
+    transport.tls = http_tls_.get();
+  }
+  MetricsPages pages;
+  pages.ready = [this] { return Ready(); };
+  pages.open_health = options_.access.health;
+  if (http_.asks) {
+    pages.admit = [this](const std::string& authorization,
+                         const std::string& from) {
+      return access_->AdmitReader(authorization, from, kHttpPages);
+    };
+    pages.admit_scrape = [this](const std::string& authorization,
+                                const std::string& from) {
+      return access_->AdmitReader(authorization, from, kHttpMetrics);
+    };
+    if (!access_->has_reader()) {
+      LogWarning(
+          "nobody can read metrics and status page: no identity with "
+          "the role observer or admin, or metrics, has a token_file");
+    }
+  }
+  if (!http_.asks && !http_.tls) pages.admit_host = HostCheck();
+  return observation_->Serve(
+      http_.bind,
+      start_.metrics_port.value_or(
+          HttpPort(options_.metrics.port, options_.shards, start_.ordinal)),
+      std::move(pages), transport);
 }
 
 }  // namespace agg

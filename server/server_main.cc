@@ -39,11 +39,30 @@
 #include "server/config/config_file.h"
 #include "server/config/config_text.h"
 #include "server/config/options.h"
-#include "server/rpc/grpc_log.h"
+#include "server/rpc/transport_settings.h"
 #include "server/server.h"
-#include "server/stop_request.h"
 
 namespace agg {
+
+// A reason is never empty, so that it also says whether there is one.
+
+void StopRequest::Ask(const std::string& reason) {
+  MutexLock lock(&mutex_);
+  if (reason_.empty()) reason_ = reason;
+  asked_.NotifyAll();
+}
+
+std::string StopRequest::Wait() {
+  MutexLock lock(&mutex_);
+  while (reason_.empty()) asked_.Wait(&mutex_);
+  return reason_;
+}
+
+std::string StopRequest::reason() const {
+  MutexLock lock(&mutex_);
+  return reason_;
+}
+
 namespace {
 
 constexpr int kFailure = 1;

@@ -1,7 +1,5 @@
 // What AggClient does. Apart from agg_client.h because it needs gRPC and
-// protobuf, which users of the client need not see. Rows are in client_core.cc,
-// versions in client_pull.cc, the seed in client_seed.cc, shared memory in
-// client_regions.cc.
+// protobuf, which users of the client need not see.
 #ifndef AGG_WORKER_CLIENT_CLIENT_CORE_H_
 #define AGG_WORKER_CLIENT_CLIENT_CORE_H_
 
@@ -18,20 +16,17 @@
 #include "absl/types/span.h"
 #include "kernels/dtype.h"
 #include "server/base/mutex.h"
-#include "worker_client/audit_log.h"
-#include "worker_client/cancel_source.h"
 #include "worker_client/client_types.h"
 #include "worker_client/coordinator_session.h"
 #include "worker_client/copy_threads.h"
-#include "worker_client/error_feedback.h"
 #include "worker_client/growing_row.h"
 #include "worker_client/job_view.h"
 #include "worker_client/membership.h"
-#include "worker_client/pull_into.h"
+#include "worker_client/pull_arrivals.h"
 #include "worker_client/pull_stream.h"
-#include "worker_client/push_turn.h"
-#include "worker_client/round_trip.h"
+#include "worker_client/retry.h"
 #include "worker_client/row_custody.h"
+#include "worker_client/row_encoding.h"
 #include "worker_client/row_pusher.h"
 #include "worker_client/shard_regions.h"
 #include "worker_client/shard_router.h"

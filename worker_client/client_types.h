@@ -61,7 +61,7 @@ struct ClientOptions {
   absl::Duration recovery_window = absl::Minutes(15);
 
   // Adds what rounding to the job's push_dtype leaves out of a row to the next
-  // row (error_feedback.h), for 8 bytes of memory per element; nothing: on for
+  // row (row_encoding.h), for 8 bytes of memory per element; nothing: on for
   // int8, off for bf16 and f16. float32 is not rounded. The residual is in
   // units of the pushed rows: a loss_scale that changes makes the next one
   // wrong by its factor, once.

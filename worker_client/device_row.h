@@ -2,19 +2,27 @@
 #ifndef AGG_WORKER_CLIENT_DEVICE_ROW_H_
 #define AGG_WORKER_CLIENT_DEVICE_ROW_H_
 
+#include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <set>
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "kernels/device_memory/device_context.h"
 #include "kernels/device_memory/device_stream.h"
+#include "kernels/device_memory/registered_memory.h"
 #include "kernels/device_memory/shared_device_memory.h"
 #include "kernels/dtype.h"
 #include "proto/region.pb.h"
 #include "server/base/file_descriptor.h"
+#include "server/base/mutex.h"
+#include "server/base/shared_memory.h"
 #include "worker_client/tensor_devices.h"
 
 namespace agg {
@@ -76,6 +84,138 @@ class DeviceRow {
   int64_t offset_ = 0;
   int64_t num_bytes_ = 0;  // 0: none
   int64_t num_copies_ = 0;
+};
+
+// The caller's devices that copy to a shard's row on its device (P47).
+
+// The devices that copy to one shard's row. Add and the two questions, has and
+// has_any, are thread-safe; the rest is for one push at a time.
+class RowDevices {
+ public:
+  // Adds the row as one of the devices sees it, for rows that begin from here
+  // on; one that has failed is not replaced.
+  void Add(std::shared_ptr<DeviceRow> row);
+  bool has(int device) const;
+  bool has_any() const;
+
+  // Begins a row whose tensors these devices have: it goes to the shard's
+  // device if all of them have a way to it, and there are any.
+  void Begin(const std::set<int>& devices);
+  bool used() const { return !current_.empty(); }
+  // Returns the row as `device` sees it; null: it has no way.
+  DeviceRow* Find(int device);
+  // Returns one of those that copy. REQUIRES: used().
+  DeviceRow* any() const { return current_.begin()->second.get(); }
+
+  // The copies of some slices, by each device that has begun some.
+  using Copies =
+      std::vector<std::pair<DeviceRow*, std::unique_ptr<DeviceEvent>>>;
+  // Marks the copies that `rows` have begun so far.
+  static absl::StatusOr<Copies> Mark(const std::set<DeviceRow*>& rows);
+  // Waits until they are done; once.
+  static absl::Status Await(Copies copies);
+  // Gives up after an error: no copy is under way any more; used() is false,
+  // and none of these devices copies to this row again.
+  void GiveUp();
+
+ private:
+  std::map<int, std::shared_ptr<DeviceRow>> current_;  // of the row that began
+  mutable Mutex mutex_;
+  // Null: copies of it have failed.
+  std::map<int, std::shared_ptr<DeviceRow>> rows_ ABSL_GUARDED_BY(mutex_);
+};
+
+// The float32 parameters in a shard's memory on a CUDA device (P48).
+
+// Parameters that are mapped for a device of the caller's: the one that has
+// them, or a peer of that. The shard overwrites them with another version in
+// each round, and says so before, by the generation. Thread-safe.
+class DeviceParameters {
+ public:
+  // Maps the parameters for `device`. `generation`: the descriptor of the page
+  // with it. UNIMPLEMENTED: the device has no way to that memory; INTERNAL: not
+  // float32, or no UUID; errors of SharedDeviceMemory::Map and
+  // SharedMemory::Map. REQUIRES: devices has met the device, and outlives this.
+  static absl::StatusOr<std::unique_ptr<DeviceParameters>> Map(
+      const v1::DeviceRegion& said, const FileDescriptor& memory,
+      const FileDescriptor& generation, int device, TensorDevices* devices);
+
+  uint32_t number() const { return number_; }
+  // Whether a copy has failed, other than by ABORTED: it is not tried again.
+  bool failed() const { return failed_; }
+  // Device whose memory is copied to.
+  int device() const { return context_->device(); }
+  // Whether `num_bytes` bytes at `offset`, as the shard says it, are floats of
+  // these parameters.
+  bool Has(uint64_t offset, int64_t num_bytes) const;
+
+  struct Place {
+    uint64_t offset = 0;
+    float* to = nullptr;  // memory of this device
+    int64_t num_bytes = 0;
+  };
+  // Begins copies, which Finish ends, after an error, too. What the caller gave
+  // the device to do with its memory is done (DeviceMark::Reached). INTERNAL:
+  // the driver's errors. REQUIRES: Has.
+  absl::Status Begin(absl::Span<const Place> places) const;
+  // Waits for what was begun. ABORTED: the shard has begun to overwrite the
+  // generation: what was copied is nothing. INTERNAL: as Begin.
+  absl::Status Finish(uint64_t generation) const;
+
+ private:
+  DeviceParameters(uint32_t number,
+                   std::shared_ptr<const DeviceContext> context,
+                   std::unique_ptr<SharedDeviceMemory> memory,
+                   std::unique_ptr<SharedMemory> page,
+                   std::unique_ptr<DeviceStream> stream)
+      : number_(number),
+        context_(std::move(context)),
+        memory_(std::move(memory)),
+        page_(std::move(page)),
+        stream_(std::move(stream)) {}
+  // Returns `status` as DeviceError tells it; after an error nothing is tried
+  // again.
+  absl::Status Note(const absl::Status& status) const;
+
+  const uint32_t number_;
+  mutable std::atomic<bool> failed_{false};
+  const std::shared_ptr<const DeviceContext> context_;
+  const std::unique_ptr<SharedDeviceMemory> memory_;
+  const std::unique_ptr<SharedMemory> page_;
+  const std::unique_ptr<DeviceStream> stream_;  // of all pulls
+};
+
+// Parameters of one shard, as several devices see them, by device.
+using ParametersByDevice = std::map<int, const DeviceParameters*>;
+
+// Memory of others that is registered with the driver when a device first
+// copies from or to it: what no device copies is not locked.
+
+// The registration of one mapping, which outlives this. Thread-safe.
+class LazyRegistration {
+ public:
+  LazyRegistration(void* data, int64_t num_bytes,
+                   RegisteredMemory::Access access)
+      : data_(data), num_bytes_(num_bytes), access_(access) {}
+
+  // Whether devices copy from and to it by themselves. The first call decides
+  // it, and takes as long as RegisteredMemory::Register. REQUIRES: devices has
+  // met the device.
+  bool IsRegistered(int device, TensorDevices* devices) {
+    MutexLock lock(&mutex_);
+    if (!tried_)
+      memory_ = devices->Register(device, data_, num_bytes_, access_);
+    tried_ = true;
+    return memory_ != nullptr;
+  }
+
+ private:
+  void* const data_;
+  const int64_t num_bytes_;
+  const RegisteredMemory::Access access_;
+  Mutex mutex_;
+  bool tried_ ABSL_GUARDED_BY(mutex_) = false;
+  std::unique_ptr<RegisteredMemory> memory_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace agg

@@ -9,12 +9,66 @@
 #include "kernels/row_format.h"
 #include "proto/byte_buffer_frame.h"
 #include "proto/crc32c.h"
-#include "worker_client/pinned_copy.h"
 #include "worker_client/row_encoding.h"
 #include "worker_client/tensor_devices.h"
 #include "worker_client/tensor_view.h"
 
 namespace agg {
+
+// Buffers are used again: a frame of the next push takes one that is released.
+
+std::shared_ptr<const void> FrameMemory::Hold(
+    std::unique_ptr<std::vector<uint16_t>> staging) {
+  {
+    MutexLock lock(&mutex_);
+    ++frames_in_use_;
+  }
+  // The deleter keeps this object alive: gRPC may release a frame after the
+  // client is destroyed.
+  std::shared_ptr<FrameMemory> self = shared_from_this();
+  std::vector<uint16_t>* raw = staging.release();
+  return std::shared_ptr<const void>(this, [self, raw](const void*) {
+    self->Release(std::unique_ptr<std::vector<uint16_t>>(raw));
+  });
+}
+
+std::unique_ptr<std::vector<uint16_t>> FrameMemory::TakeStaging() {
+  MutexLock lock(&mutex_);
+  if (free_.empty()) return std::make_unique<std::vector<uint16_t>>();
+  std::unique_ptr<std::vector<uint16_t>> staging = std::move(free_.back());
+  free_.pop_back();
+  return staging;
+}
+
+int64_t FrameMemory::frames_in_use() const {
+  MutexLock lock(&mutex_);
+  return frames_in_use_;
+}
+
+void FrameMemory::Release(std::unique_ptr<std::vector<uint16_t>> staging) {
+  MutexLock lock(&mutex_);
+  --frames_in_use_;
+  if (staging != nullptr) free_.push_back(std::move(staging));
+}
+
+// PushInfo's fields, one by one: what was not given is left out.
+
+v1::CommitRequest CommitOf(const RowName& row, const PushInfo& info) {
+  v1::CommitRequest request;
+  request.set_kind(v1::GRADIENT);
+  request.set_round(row.round);
+  request.set_attempt(row.attempt);
+  request.set_examples(info.examples);
+  request.set_accumulation(info.accumulation);
+  if (info.micro_norm_squared_sum.has_value()) {
+    request.set_micro_norm_squared_sum(*info.micro_norm_squared_sum);
+  }
+  if (info.loss.has_value()) request.set_loss(*info.loss);
+  request.set_loss_scale(info.loss_scale);
+  request.set_parameters_digest(info.parameters_digest);
+  return request;
+}
+
 namespace {
 
 // Of a row on a device. Numbers travel alone, and 64 MiB are some 30 us on a

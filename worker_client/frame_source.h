@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -16,14 +17,47 @@
 #include "absl/types/optional.h"
 #include "kernels/dtype.h"
 #include "proto/agg.pb.h"
-#include "worker_client/bound_views.h"
-#include "worker_client/error_feedback.h"
-#include "worker_client/frame_memory.h"
-#include "worker_client/row_devices.h"
-#include "worker_client/row_region.h"
+#include "server/base/mutex.h"
+#include "worker_client/client_types.h"
+#include "worker_client/device_row.h"
+#include "worker_client/row_custody.h"
+#include "worker_client/row_encoding.h"
+#include "worker_client/shard_regions.h"
 #include "worker_client/shard_router.h"
+#include "worker_client/tensor_devices.h"
 
 namespace agg {
+
+// The memory of frames that gRPC may still read.
+
+// Keeps the buffers for narrowed rows, and counts the frames whose bytes gRPC
+// may still read. Reused from push to push. Thread-safe.
+class FrameMemory : public std::enable_shared_from_this<FrameMemory> {
+ public:
+  // The owner of one frame's bytes: counts the frame until it is released,
+  // and then takes `staging` back.
+  std::shared_ptr<const void> Hold(
+      std::unique_ptr<std::vector<uint16_t>> staging);
+
+  // A buffer for a frame: a released one, or a new one. Contents: undefined.
+  std::unique_ptr<std::vector<uint16_t>> TakeStaging();
+
+  int64_t frames_in_use() const;
+
+ private:
+  void Release(std::unique_ptr<std::vector<uint16_t>> staging);
+
+  mutable Mutex mutex_;
+  int64_t frames_in_use_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<std::unique_ptr<std::vector<uint16_t>>> free_
+      ABSL_GUARDED_BY(mutex_);
+};
+
+// The message that commits a row.
+
+// But for the epoch, the session, the row's sums, the tensors that it lacks and
+// the traceparent.
+v1::CommitRequest CommitOf(const RowName& row, const PushInfo& info);
 
 // The frames of one push to one shard, which may grow while they are sent. A
 // tensor of the host that already has the push dtype is sent from where it

@@ -5,8 +5,24 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 
 namespace agg {
+
+// An alarm whose time has come is gRPC's way to post an event.
+
+void QueueWaker::Wake() {
+  MutexLock lock(&mutex_);
+  if (alarm_ != nullptr) return;
+  alarm_ = std::make_unique<grpc::Alarm>();
+  alarm_->Set(queue_, absl::ToChronoTime(absl::Now()), this);
+}
+
+void QueueWaker::TakeEvent() {
+  MutexLock lock(&mutex_);
+  alarm_ = nullptr;
+}
 
 GrowingRow::GrowingRow(const ShardRouter* router, DType dtype,
                        TensorDevices* devices)

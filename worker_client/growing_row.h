@@ -2,8 +2,12 @@
 #ifndef AGG_WORKER_CLIENT_GROWING_ROW_H_
 #define AGG_WORKER_CLIENT_GROWING_ROW_H_
 
+#include <grpcpp/alarm.h>
+#include <grpcpp/completion_queue.h>
+
 #include <cstddef>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <utility>
@@ -15,15 +19,34 @@
 #include "absl/types/span.h"
 #include "kernels/dtype.h"
 #include "server/base/mutex.h"
-#include "worker_client/bound_views.h"
-#include "worker_client/device_mark.h"
-#include "worker_client/encoding_tally.h"
-#include "worker_client/queue_waker.h"
+#include "worker_client/row_encoding.h"
 #include "worker_client/shard_router.h"
 #include "worker_client/tensor_devices.h"
 #include "worker_client/tensor_view.h"
 
 namespace agg {
+
+// Lets any thread end the wait of the one that polls a completion queue.
+
+// Its event comes out of the queue with this object as the tag. Thread-safe.
+class QueueWaker {
+ public:
+  // REQUIRES: the queue is drained before this is destroyed.
+  explicit QueueWaker(grpc::CompletionQueue* queue) : queue_(queue) {}
+  QueueWaker(const QueueWaker&) = delete;
+  QueueWaker& operator=(const QueueWaker&) = delete;
+
+  // The event comes, once for all calls until TakeEvent. REQUIRES: the queue is
+  // not shut down.
+  void Wake();
+  // It has come.
+  void TakeEvent();
+
+ private:
+  grpc::CompletionQueue* const queue_;
+  Mutex mutex_;
+  std::unique_ptr<grpc::Alarm> alarm_ ABSL_GUARDED_BY(mutex_);  // null: none
+};
 
 // Who has the gradient gives its tensors, in any order; who pushes takes them.
 // Remembers all of them, so that a push can begin again (P27). Owns no tensor's

@@ -10,20 +10,49 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "proto/agg.grpc.pb.h"
+#include "proto/agg.pb.h"
 #include "server/base/mutex.h"
-#include "worker_client/cancel_source.h"
+#include "worker_client/client_event.h"
 #include "worker_client/client_types.h"
-#include "worker_client/held_version.h"
+#include "worker_client/retry.h"
 #include "worker_client/row_custody.h"
-#include "worker_client/rpc_status.h"
 
 namespace agg {
+
+// The parameters that a worker computes on, and what they are worth in another
+// epoch of its job.
+
+// Whether a worker's parameters are still good in an epoch.
+enum class Standing {
+  kGood,
+  kRewound,     // they are of a past that was given up
+  kNewSession,  // good, but its session had ended: it has joined again
+  kUnseeded,    // the job has none any more
+};
+
+// The parameters that a worker computes on.
+struct HeldVersion {
+  bool any = false;  // seeded, or pulled one
+  uint64_t version = 0;
+  uint64_t made = 0;     // by which epoch; 0: not known
+  uint64_t session = 0;  // that had them
+  uint64_t view = 0;     // the serial number of the view they came with
+};
+
+// What the coordinator says of rounds and of the job, as the client's plain
+// values. Apart from the session, which decides what follows from it.
+
+RoundOutcome OutcomeOf(const v1::RoundOutcome& message);
+
+// Nothing for RENEWED, and for a kind that a later version of the protocol has.
+std::optional<ClientEvent::Kind> KindOf(const v1::JobEvent& event);
 
 // Immutable, but for the two cancel sources and what is heard of versions and
 // shared memory. Thread-safe.

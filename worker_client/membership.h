@@ -4,28 +4,168 @@
 #define AGG_WORKER_CLIENT_MEMBERSHIP_H_
 
 #include <grpcpp/channel.h>
+#include <grpcpp/support/status.h>
 
 #include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
+#include <thread>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
+#include "proto/agg.grpc.pb.h"
+#include "proto/agg.pb.h"
 #include "server/base/clock.h"
 #include "server/base/mutex.h"
 #include "server/base/tick_clock.h"
-#include "worker_client/cancel_source.h"
+#include "worker_client/client_event.h"
 #include "worker_client/client_types.h"
 #include "worker_client/job_view.h"
-#include "worker_client/lease_keeper.h"
 #include "worker_client/retry.h"
 
 namespace agg {
+
+// Says for what a client waits, often enough and not too often.
+
+// Tells on_event the reason at once, and again when it has changed. Looks at it
+// not more often than each kSayAgain. Thread-compatible.
+class WaitReport {
+ public:
+  static constexpr absl::Duration kSayAgain = absl::Seconds(5);
+
+  // `options` outlive it.
+  WaitReport(const ClientOptions& options, ClientEvent::Kind kind)
+      : options_(options), kind_(kind) {}
+
+  // Whether Say would look at a reason: otherwise none has to be found.
+  bool Due(absl::Time now) const { return options_.on_event && now >= next_; }
+  void Say(const std::string& reason, absl::Time now);
+
+ private:
+  const ClientOptions& options_;
+  const ClientEvent::Kind kind_;
+  std::string said_;
+  absl::Time next_ = absl::InfinitePast();
+};
+
+// How a client gets in again after the end of an epoch (P26). Apart from
+// JoinCall because here it has something to lose: its session, and what it
+// knows of its parameters.
+
+// Who comes back. REQUIRES: what is pointed to outlives the call.
+struct Returner {
+  const ClientOptions* options = nullptr;
+  ShardName coordinator;
+  uint64_t session = 0;
+  HeldVersion held;
+  // It needs no session any more: an observer, or the job has finished.
+  bool observes = false;
+  CancelSource* fate = nullptr;  // ends the call with its reason
+  absl::Time deadline = absl::InfiniteFuture();  // the system's time; likewise
+  const Clock* clock = nullptr;                  // of the window
+};
+
+// What a coordinator that is frozen, or does not exist any more behind an old
+// address, may take for an answer; more than a Join's 30 s for memory (P32).
+inline constexpr absl::Duration kResumeCallTimeout = absl::Seconds(40);
+
+// Joins with resume_session, or asks Observe, until the coordinator answers or
+// the window ends; `report` hears why it has not. *channel is replaced by a new
+// one if it gives no answer at all. `session` of the reply is the returner's
+// where it needs none. Errors: the fate's reason; what ends a Join for good
+// (ABORTED: superseded, evicted; INVALID_ARGUMENT); DEADLINE_EXCEEDED; at the
+// window's end the last failure, which says for what it was tried.
+absl::StatusOr<v1::JoinReply> ResumeJob(const Returner& returner,
+                                        std::shared_ptr<grpc::Channel>* channel,
+                                        RecoveryWindow* window,
+                                        WaitReport* report);
+
+// `failure`, with the time that was spent on it.
+absl::Status TriedForRecovery(const absl::Status& failure,
+                              const ClientOptions& options);
+
+// How a client gets in. Apart from coordinator_session.h because here nothing
+// exists yet that could be lost: a failure is waited out until connect_timeout.
+
+// What every Join of this client says.
+v1::JoinRequest MakeJoinRequest(const ClientOptions& options);
+
+// Joins as a worker, or as an observer asks for the job's description. Tries
+// again while the coordinator cannot be reached or waits for its shards, at
+// most for options.connect_timeout; options.on_event hears why. UNAVAILABLE
+// with the last reason when the time is over, and what the coordinator answers.
+absl::StatusOr<v1::JoinReply> JoinJob(const ClientOptions& options,
+                                      const ShardName& coordinator,
+                                      grpc::Channel* channel,
+                                      v1::Coordinator::StubInterface* stub);
+
+// Renews a worker's lease and hears the job's events.
+
+// What is held in one epoch.
+struct Lease {
+  std::shared_ptr<grpc::Channel> channel;
+  uint64_t epoch = 0;
+  uint64_t session = 0;
+  absl::Duration duration;
+  // A connection that breaks does not come back: the channel is to a socket
+  // that ends with its process (P38).
+  bool gone_if_broken = false;
+  // Returns LeaseRenewal.transports as they are now; may be null. Called on the
+  // keeper's thread.
+  std::function<std::string()> transports;
+  // Ends the lease with its reason, besides the end of the keeper; may be null.
+  std::shared_ptr<CancelSource> over;
+};
+
+struct LeaseOptions {
+  ShardName coordinator;
+  Lease lease;  // the first one
+  absl::Duration reconnect_window;
+  // Measures the lease (P31): what this process spent frozen does not count, as
+  // it does not count for the servers. Outlives the stream.
+  const Clock* clock = TickClock::Real();
+  // Hears every event but RENEWED, on this stream's thread.
+  std::function<void(const v1::JobEvent&)> on_event;
+  // Hears that a lease cannot be kept, and why. Answers, as late as it likes,
+  // with the one to be kept from now on, or with nothing: the end. On this
+  // stream's thread.
+  std::function<absl::optional<Lease>(absl::Status)> on_lost;
+};
+
+// Holds the Attend stream open from a thread of its own, which is also what
+// polls gRPC while the trainer computes: every 20 ms, so that it does not stand
+// in the way of a thread that waits for a call. A lease is renewed at a third
+// of its time; a coordinator that answers no renewal for the time of a lease is
+// lost, and so is one that cannot be reached again within the window, or that
+// has said that it shuts down and ends the stream.
+class LeaseKeeper {
+ public:
+  explicit LeaseKeeper(LeaseOptions options);
+  // Ends the stream and joins the thread: soon, whatever the far end does.
+  ~LeaseKeeper();
+  LeaseKeeper(const LeaseKeeper&) = delete;
+  LeaseKeeper& operator=(const LeaseKeeper&) = delete;
+
+ private:
+  // Keeps the lease until it cannot; returns why.
+  absl::Status Keep(const Lease& lease);
+  // Returns why no renewal can be hoped for after a call that ended so; OK:
+  // again.
+  absl::Status GiveUp(const Lease& lease, const grpc::Status& status) const;
+  void Loop();
+
+  const LeaseOptions options_;
+  absl::Time answered_;    // by the clock; the thread's alone
+  bool draining_ = false;  // likewise: the coordinator said that it shuts down
+  CancelSource stop_;
+  std::thread thread_;  // last: runs as soon as it is made
+};
 
 // A worker's lease is kept by a thread of its own, which also resumes when the
 // epoch ends, in the midst of a long computation, too. An observer, and a

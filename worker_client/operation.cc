@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "worker_client/operation_state.h"
+#include "worker_client/operation_runner.h"
 #include "worker_client/shard_router.h"
 
 namespace agg {

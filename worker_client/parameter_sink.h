@@ -16,12 +16,12 @@
 #include "kernels/dtype.h"
 #include "proto/agg.pb.h"
 #include "proto/byte_buffer_frame.h"
-#include "worker_client/bound_views.h"
 #include "worker_client/copy_threads.h"
-#include "worker_client/device_parameters.h"
+#include "worker_client/device_row.h"
 #include "worker_client/pull_arrivals.h"
+#include "worker_client/shard_regions.h"
 #include "worker_client/shard_router.h"
-#include "worker_client/version_region.h"
+#include "worker_client/tensor_devices.h"
 
 namespace agg {
 

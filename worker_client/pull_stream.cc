@@ -5,6 +5,7 @@
 #include <grpcpp/client_context.h>
 #include <grpcpp/completion_queue.h>
 #include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/support/slice.h>
 
 #include <algorithm>
 #include <list>
@@ -16,11 +17,27 @@
 #include "kernels/dtype.h"
 #include "proto/agg.pb.h"
 #include "proto/shard_plan.h"
-#include "worker_client/device_parameters.h"
+#include "worker_client/device_row.h"
 #include "worker_client/retry.h"
-#include "worker_client/wire_message.h"
 
 namespace agg {
+
+// A message of several slices is joined first: protobuf's parser takes one
+// piece.
+
+bool ParseMessage(const grpc::ByteBuffer& buffer,
+                  google::protobuf::MessageLite* message) {
+  grpc::Slice bytes;
+  return buffer.DumpToSingleSlice(&bytes).ok() &&
+         message->ParseFromArray(bytes.begin(), static_cast<int>(bytes.size()));
+}
+
+grpc::ByteBuffer SerializeMessage(
+    const google::protobuf::MessageLite& message) {
+  const grpc::Slice bytes(message.SerializeAsString());
+  return grpc::ByteBuffer(&bytes, 1);
+}
+
 namespace {
 
 constexpr char kPullMethod[] = "/agg.v1.Shard/Pull";

@@ -3,23 +3,33 @@
 #ifndef AGG_WORKER_CLIENT_PULL_STREAM_H_
 #define AGG_WORKER_CLIENT_PULL_STREAM_H_
 
+#include <google/protobuf/message_lite.h>
 #include <grpcpp/channel.h>
+#include <grpcpp/support/byte_buffer.h>
 
 #include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "worker_client/bound_views.h"
-#include "worker_client/cancel_source.h"
 #include "worker_client/copy_threads.h"
 #include "worker_client/parameter_sink.h"
 #include "worker_client/pull_arrivals.h"
-#include "worker_client/rpc_status.h"
+#include "worker_client/retry.h"
 #include "worker_client/shard_regions.h"
 #include "worker_client/shard_router.h"
+#include "worker_client/tensor_devices.h"
 
 namespace agg {
+
+// Small protobuf messages on streams of grpc::ByteBuffer. The streams carry
+// bytes, so that frames need no copy; their other messages are made here.
+
+// False if the bytes are not such a message.
+bool ParseMessage(const grpc::ByteBuffer& buffer,
+                  google::protobuf::MessageLite* message);
+
+grpc::ByteBuffer SerializeMessage(const google::protobuf::MessageLite& message);
 
 // Where and how to pull. REQUIRES: what is pointed to outlives the calls.
 struct PullSettings {

@@ -4,12 +4,120 @@
 #ifndef AGG_WORKER_CLIENT_RETRY_H_
 #define AGG_WORKER_CLIENT_RETRY_H_
 
+#include <grpcpp/client_context.h>
 #include <grpcpp/support/status.h>
 
+#include <functional>
+#include <set>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
+#include "absl/types/span.h"
+#include "proto/tls_options.h"
+#include "server/base/mutex.h"
 
 namespace agg {
+
+// Ends many calls at once, for one reason. Apart from the streams because all
+// of them end for the same reasons: the lease is gone, a shard is lost.
+
+// Holds a reason, OK at first. Thread-safe.
+class CancelSource {
+ public:
+  CancelSource() = default;
+  CancelSource(const CancelSource&) = delete;
+  CancelSource& operator=(const CancelSource&) = delete;
+
+  // Registers a call: it is cancelled when the source is, at once if that has
+  // happened. REQUIRES: the context outlives this, and this the call's use
+  // of the source.
+  class Registration {
+   public:
+    Registration(CancelSource* source, grpc::ClientContext* context);
+    // Registers a wait: `wake` is called when the source is cancelled, perhaps
+    // from here, at most once. It must not wait long, nor use the source.
+    Registration(CancelSource* source, std::function<void()> wake);
+    ~Registration();
+    Registration(const Registration&) = delete;
+    Registration& operator=(const Registration&) = delete;
+
+   private:
+    friend class CancelSource;
+    CancelSource* const source_;
+    const std::function<void()> cancel_;
+  };
+
+  // OK while not cancelled.
+  absl::Status status() const;
+
+  // Cancels all registered calls and ends waits. The first reason stays;
+  // returns whether it is this one.
+  bool Cancel(absl::Status reason);
+
+  // Waits for `duration`, or until this is cancelled. Returns status().
+  absl::Status WaitFor(absl::Duration duration);
+
+ private:
+  mutable Mutex mutex_;
+  CondVar cancelled_;
+  absl::Status reason_ ABSL_GUARDED_BY(mutex_);
+  std::set<const Registration*> registered_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Returns the status of the first source that has a reason; else OK.
+absl::Status FirstReason(absl::Span<CancelSource* const> sources);
+
+// What ends a call that waits: the system's time, or a source with its reason.
+struct CallLimit {
+  CallLimit(absl::Time deadline, CancelSource* cancel = nullptr)  // NOLINT
+      : deadline(deadline), cancel(cancel) {}
+
+  // OK while not cancelled.
+  absl::Status cancelled() const {
+    return cancel == nullptr ? absl::OkStatus() : cancel->status();
+  }
+
+  absl::Time deadline;
+  CancelSource* cancel;  // outlives the call; may be null
+};
+
+// What the client says about a call that failed: gRPC's status as absl::Status
+// (proto/status_conversion.h), with the far end and advice.
+
+// The far end of a call, for messages.
+struct ShardName {
+  int ordinal = 0;
+  std::string address;
+  TlsOptions tls = {};  // of the connection to it
+};
+
+// "shard 1 (10.0.0.2:50051)".
+std::string ToString(const ShardName& shard);
+
+// Same code; the message says which shard, in which call, what it answered
+// and what to do about it. Where no connection could be made it makes one more
+// and says so if TLS is why (server/tls/tls_diagnosis.h): that blocks while the
+// name is resolved, and for a second. So who tries again converts what is said
+// or returned alone, where that can be known before.
+absl::Status FromGrpc(const grpc::Status& status, const ShardName& shard,
+                      absl::string_view call);
+
+// Whether the same call may succeed on a new connection: it is UNAVAILABLE,
+// or was lost in a way that gRPC reports otherwise. REQUIRES: this end has not
+// cancelled the call.
+bool IsConnectionLoss(const grpc::Status& status);
+
+// Whether the server runs, and waits for the job's other shards: for a moment
+// at each start.
+bool IsStarting(const grpc::Status& status);
+
+// Whether it was refused by a limit of the server's (P46): the same call may
+// succeed after a while.
+bool IsLimit(const grpc::Status& status);
 
 // The policy for one call at one shard. A lost connection is tried again, with
 // growing pauses, until `window` has passed since it was lost, also where

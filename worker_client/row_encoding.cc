@@ -4,21 +4,27 @@
 // machine has it, they are a third faster. No result depends on that.
 #include "worker_client/row_encoding.h"
 
-#ifdef __SSE2__
 #include <emmintrin.h>
-#endif
 
 #include <algorithm>
+#include <climits>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <limits>
 
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "kernels/narrow_float.h"
 #include "kernels/row_format.h"
+#include "server/base/field_error.h"
 #include "worker_client/float_narrowing.h"
 
+#ifdef __SSE2__
+#endif
+
 namespace agg {
+
 namespace {
 
 constexpr size_t kBlock = kScaleBlockElements;
@@ -200,6 +206,126 @@ EncodingLoss EncodeFloats(absl::Span<const float> gradient, DType dtype,
   return EncodeFloats(
       gradient, dtype, residual, to,
       to + ScaleBytes(dtype, static_cast<int64_t>(gradient.size())));
+}
+
+// Two arrays per tensor, which change places when a row was included.
+
+ErrorFeedback::ErrorFeedback(const std::vector<int64_t>& num_elements)
+    : tensors_(num_elements.size()) {
+  for (size_t t = 0; t < tensors_.size(); ++t) {
+    tensors_[t].before.resize(static_cast<size_t>(num_elements[t]));
+    tensors_[t].after.resize(static_cast<size_t>(num_elements[t]));
+  }
+}
+
+void ErrorFeedback::Begin(const RowName& row) {
+  if (fate_ == Fate::kIncluded) {
+    next_round_ = row_.round + 1;
+    included_session_ = row_.session;
+  }
+  // A round that is over for this session: the row cannot count, and the next
+  // round's begins as it would have without it.
+  const bool repeats =
+      row.round + 1 == next_round_ && row.session == included_session_;
+  const bool gone_back = forgotten_ || (row.round < next_round_ && !repeats);
+  for (Tensor& tensor : tensors_) {
+    if (gone_back) {
+      std::fill(tensor.before.begin(), tensor.before.end(), 0.0f);
+    } else if (tensor.sent && fate_ == Fate::kIncluded) {
+      tensor.before.swap(tensor.after);
+    }
+    tensor.sent = false;
+  }
+  if (gone_back) {
+    next_round_ = row.round;
+    included_session_ = 0;
+  }
+  row_ = row;
+  fate_ = Fate::kUnknown;
+  forgotten_ = false;
+}
+
+Residual ErrorFeedback::ResidualOf(int32_t tensor, int64_t begin,
+                                   int64_t num_elements) {
+  Tensor& of_tensor = tensors_[static_cast<size_t>(tensor)];
+  of_tensor.sent = true;
+  const auto first = static_cast<size_t>(begin);
+  const auto count = static_cast<size_t>(num_elements);
+  return {absl::MakeConstSpan(of_tensor.before).subspan(first, count),
+          absl::MakeSpan(of_tensor.after).subspan(first, count)};
+}
+
+void ErrorFeedback::Settle(const RowName& row, bool included) {
+  if (!(row == row_) || fate_ != Fate::kUnknown) return;
+  fate_ = included ? Fate::kIncluded : Fate::kDropped;
+}
+
+void ErrorFeedback::Forget() { forgotten_ = true; }
+
+std::unique_ptr<ErrorFeedback> MakeErrorFeedback(const Manifest& manifest,
+                                                 DType push_dtype,
+                                                 absl::optional<bool> wanted) {
+  if (push_dtype == DType::kF32 || !wanted.value_or(push_dtype == DType::kI8)) {
+    return nullptr;
+  }
+  std::vector<int64_t> num_elements;
+  for (const TensorSpec& tensor : manifest.tensors) {
+    num_elements.push_back(NumElements(tensor));
+  }
+  return std::make_unique<ErrorFeedback>(num_elements);
+}
+
+// The first tensor is that of the lowest index, whichever slice came first.
+
+void EncodingTally::Set(int32_t slice, int tensor, const EncodingLoss& loss) {
+  MutexLock lock(&mutex_);
+  if (loss.num_infinite == 0 && loss.num_vanished == 0) {
+    lost_.erase(slice);
+  } else {
+    lost_[slice] = {tensor, loss};
+  }
+}
+
+std::string EncodingTally::Describe(const Manifest& manifest,
+                                    DType dtype) const {
+  int64_t num_infinite = 0, num_vanished = 0;
+  int first_infinite = INT_MAX, first_vanished = INT_MAX;  // tensors
+  {
+    MutexLock lock(&mutex_);
+    for (const auto& slice : lost_) {
+      const Lost& lost = slice.second;
+      num_infinite += lost.loss.num_infinite;
+      num_vanished += lost.loss.num_vanished;
+      if (lost.loss.num_infinite > 0) {
+        first_infinite = std::min(first_infinite, lost.tensor);
+      }
+      if (lost.loss.num_vanished > 0) {
+        first_vanished = std::min(first_vanished, lost.tensor);
+      }
+    }
+  }
+  // A number that is not 0 has its tensor.
+  const auto name = [&](int first) {
+    return Quoted(manifest.tensors[static_cast<size_t>(first)].name);
+  };
+  std::string text;
+  if (num_infinite > 0) {
+    text =
+        absl::StrCat("this worker's row had ", num_infinite,
+                     " finite values that push_dtype \"", DTypeName(dtype),
+                     "\" sends as infinite, so that it cannot count: tensor ",
+                     name(first_infinite));
+  }
+  if (num_vanished * 1000 > NumElements(manifest)) {
+    absl::StrAppend(&text, text.empty() ? "" : "; ", "this worker's row had ",
+                    num_vanished, " values that push_dtype \"",
+                    DTypeName(dtype), "\" sends as zero: tensor ",
+                    name(first_vanished));
+  }
+  if (text.empty()) return text;
+  return absl::StrCat(text,
+                      "; allowed: another loss_scale, or push_dtype \"f32\"",
+                      dtype == DType::kF16 ? " or \"bf16\"" : "");
 }
 
 }  // namespace agg

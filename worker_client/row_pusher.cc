@@ -3,14 +3,82 @@
 #include "worker_client/row_pusher.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "absl/types/optional.h"
+#include "proto/shard_plan.h"
 
 namespace agg {
+
+// A source calls back with its lock held, so that it is not asked under ours.
+
+// The analysis does not see what a bool stands for.
+bool PushTurn::Take(CancelSource* cancel) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  bool cancelled = false;  // under mutex_
+  absl::optional<CancelSource::Registration> registration;
+  if (cancel != nullptr) {
+    registration.emplace(cancel, [this, &cancelled] {
+      MutexLock lock(&mutex_);
+      cancelled = true;
+      changed_.NotifyAll();
+    });
+  }
+  MutexLock lock(&mutex_);
+  while (taken_ && !cancelled) changed_.Wait(&mutex_);
+  if (cancelled) return false;
+  taken_ = true;
+  return true;
+}
+
+void PushTurn::Give() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  MutexLock lock(&mutex_);
+  taken_ = false;
+  changed_.NotifyAll();
+}
+
+PushTurnLock::PushTurnLock(PushTurn* turn) ABSL_NO_THREAD_SAFETY_ANALYSIS
+    : turn_(turn) {
+  turn_->Take(nullptr);  // always true
+}
+
+// Where every shard's part is small, what a round costs is its trips.
+
+std::vector<int> TripShards(const ShardRouter& router, DType dtype) {
+  std::vector<int> shards;
+  for (int shard = 0; shard < router.num_shards(); ++shard) {
+    const auto& slices = router.plan().slices_of_shard[shard];
+    if (slices.empty()) continue;
+    int64_t bytes = 0;
+    for (const int32_t slice : slices) {
+      bytes += router.plan().slices[slice].num_elements * DTypeBytes(dtype);
+    }
+    if (bytes > kMaxTripBytes || slices.size() > kMaxTripSlices) return {};
+    shards.push_back(shard);
+  }
+  if (shards.empty() || shards.front() != 0) return {};
+  return shards;
+}
+
+std::vector<int> PipelinedTripShards(const ShardRouter& router) {
+  std::vector<int> shards;
+  for (int shard = 0; shard < router.num_shards(); ++shard) {
+    if (!router.plan().slices_of_shard[shard].empty()) shards.push_back(shard);
+  }
+  if (shards.empty() || shards.front() != 0) return {};
+  return shards;
+}
+
+absl::Duration TripTimeout(const ClientOptions& options, bool pipelined) {
+  return pipelined ? options.transfer_timeout + options.round_timeout
+                   : std::min(options.transfer_timeout, options.round_timeout);
+}
+
 namespace {
 
 using State = ShardStream::State;
@@ -247,6 +315,96 @@ void RowPusher::WaitForMemory() {
   // poll, so this one polls meanwhile.
   while (memory_->frames_in_use() > 0) {
     RunEvent(absl::Now() + absl::Milliseconds(1));
+  }
+}
+
+// A round in one trip: the sums of all shards go to shard 0 with its frame, so
+// all frames are prepared before the first one is sent. Of a pipelined job
+// there are no sums, and as many frames as it takes: what comes back is read
+// between the writes, as one thread polls for both.
+
+namespace {
+
+// A server of an older release refuses fields that it does not know.
+bool ShowsNoTrips(const ShardStream& stream) {
+  return stream.state() == ShardStream::State::kBroken &&
+         (stream.status().error_code() == grpc::StatusCode::INVALID_ARGUMENT ||
+          stream.status().error_code() == grpc::StatusCode::UNIMPLEMENTED);
+}
+
+}  // namespace
+
+absl::Status RowPusher::PushInOneTrip(GrowingRow* row,
+                                      const v1::FrameMeta& meta,
+                                      absl::Span<const int> shards,
+                                      absl::Span<RowRegion* const> regions,
+                                      absl::Duration timeout, RoundTrip* trip) {
+  receipts_.clear();
+  Job job{row, meta, RowSchedule(router_), {}, false, {}, {}};
+  absl::Status status = Cancelled(job);
+  if (!status.ok()) return status;
+  row->SetWaker(&waker_);
+  status = Take(&job).status();  // all of it: Feed finds nothing
+  if (status.ok()) status = StartTrip(shards, regions, &job, trip);
+  if (status.ok()) status = Wait(timeout, &job);
+  row->SetWaker(nullptr);
+  EndTrip(job, trip);
+  if (!status.ok()) Abandon(&job.parts);
+  for (const Part& part : job.parts) {
+    if (part.trip.passed_over || ShowsNoTrips(*part.stream)) {
+      takes_trips_ = false;
+    }
+  }
+  job.parts.clear();  // and with them frames that were not sent
+  WaitForMemory();
+  return trip->outcome.has_value() ? absl::OkStatus() : status;
+}
+
+absl::Status RowPusher::StartTrip(absl::Span<const int> shards,
+                                  absl::Span<RowRegion* const> regions,
+                                  Job* job, RoundTrip* trip) {
+  RunPastEvents();
+  std::vector<uint32_t> sums(streams_.size(), 0);
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const int shard = shards[i];
+    v1::FrameMeta meta = job->meta;
+    meta.set_report(trip->pipelined || shard != 0);
+    Part part =
+        MakePart(shard, meta, *job->row, regions[i], absl::ZeroDuration());
+    part.source->Add(
+        router_->PlanFrames(shard, job->row->dtype(), job->row->bound()));
+    if (!trip->pipelined) {
+      const absl::Status prepared = part.source->Prepare();
+      if (!prepared.ok()) return prepared;
+      sums[static_cast<size_t>(shard)] = part.source->row_crc32c().value_or(0);
+    }
+    part.trip.sink = trip->sink;
+    part.trip.commits = shard == 0;
+    job->parts.push_back(std::move(part));
+  }
+  if (!trip->pipelined) {
+    trip->commit.mutable_row_crc32c()->Add(sums.begin(), sums.end());
+  }
+  // The list grows no more: streams point into it.
+  for (Part& part : job->parts) {
+    part.source->SetRequests(part.ordinal == 0 ? &trip->commit : nullptr,
+                             &trip->pull, trip->pipelined);
+    part.stream->StartPush(part.source.get(), job->meta, &part.trip);
+  }
+  return absl::OkStatus();
+}
+
+void RowPusher::EndTrip(const Job& job, RoundTrip* trip) {
+  trip->pulled = true;
+  for (const Part& part : job.parts) {
+    if (part.trip.outcome.has_value()) trip->outcome = part.trip.outcome;
+    trip->pulled &= part.trip.pulled;
+  }
+  // The outcome is the acknowledgement of all shards.
+  for (const Part& part : job.parts) {
+    if (!trip->outcome.has_value() && !part.trip.passed_over) continue;
+    receipts_.push_back(
+        {part.ordinal, !part.stream->closed(), part.source->row_crc32c()});
   }
 }
 

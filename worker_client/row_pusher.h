@@ -12,25 +12,106 @@
 #include <memory>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
+#include "kernels/dtype.h"
 #include "proto/agg.pb.h"
-#include "worker_client/cancel_source.h"
-#include "worker_client/error_feedback.h"
+#include "server/base/mutex.h"
+#include "worker_client/client_types.h"
 #include "worker_client/frame_source.h"
 #include "worker_client/growing_row.h"
-#include "worker_client/mark_wait.h"
-#include "worker_client/queue_waker.h"
+#include "worker_client/parameter_sink.h"
+#include "worker_client/pull_arrivals.h"
 #include "worker_client/retry.h"
-#include "worker_client/round_trip.h"
-#include "worker_client/row_region.h"
+#include "worker_client/row_encoding.h"
 #include "worker_client/row_schedule.h"
+#include "worker_client/shard_regions.h"
 #include "worker_client/shard_router.h"
 #include "worker_client/shard_stream.h"
+#include "worker_client/tensor_devices.h"
 
 namespace agg {
+
+// Whose turn it is to push: one at a time, and who waits can be cancelled.
+
+// A lock for as long as bytes travel, which may be for minutes. Thread-safe.
+class ABSL_LOCKABLE PushTurn {
+ public:
+  PushTurn() = default;
+  PushTurn(const PushTurn&) = delete;
+  PushTurn& operator=(const PushTurn&) = delete;
+
+  // Waits for the turn. False: `cancel`, which may be null, was cancelled
+  // first, or before.
+  bool Take(CancelSource* cancel) ABSL_EXCLUSIVE_TRYLOCK_FUNCTION(true);
+  void Give() ABSL_UNLOCK_FUNCTION();
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  bool taken_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+// The turn for a scope.
+class ABSL_SCOPED_LOCKABLE PushTurnLock {
+ public:
+  explicit PushTurnLock(PushTurn* turn) ABSL_EXCLUSIVE_LOCK_FUNCTION(turn);
+  ~PushTurnLock() ABSL_UNLOCK_FUNCTION() { turn_->Give(); }
+  PushTurnLock(const PushTurnLock&) = delete;
+  PushTurnLock& operator=(const PushTurnLock&) = delete;
+
+ private:
+  PushTurn* const turn_;
+};
+
+// What goes along with a row in one trip (P41), and what comes back with it.
+
+// Limits of a shard's part of a row that goes in one trip. Larger ones gain
+// nothing by it, unless the job is pipelined: their time is that of their
+// bytes.
+inline constexpr int64_t kMaxTripBytes = int64_t{1} << 20;
+inline constexpr size_t kMaxTripSlices = 1024;
+
+// Returns the shards that rows go to in one trip, ascending: those with slices,
+// if each gets one frame, and shard 0 one with the commit. Else none.
+std::vector<int> TripShards(const ShardRouter& router, DType dtype);
+// Returns those of a pipelined job (P43): all with slices, however large their
+// parts are, if shard 0 is one of them. Else none.
+std::vector<int> PipelinedTripShards(const ShardRouter& router);
+
+// Returns how long the worker waits for the trip's end, which is that of the
+// round. It falls back to ordinary calls then, which for a small row is no
+// loss. A pipelined row would be sent again: that trip has as long as the
+// calls.
+absl::Duration TripTimeout(const ClientOptions& options, bool pipelined);
+
+// One attempt of a trip, at the shards of one epoch.
+struct RoundTrip {
+  // The first frame to each shard asks for all of this, so that the version
+  // comes while the row is on its way (P43); else the last one does (P41).
+  bool pipelined = false;
+  // Complete but for row_crc32c, which a pipelined one does not have.
+  v1::CommitRequest commit;
+  v1::PullRequest pull;
+  ParameterSink* sink = nullptr;  // takes the version; outlives the trip
+
+  absl::optional<v1::RoundOutcome> outcome;  // nothing: it has not come
+  bool pulled = false;                       // all of the version has come
+};
+
+// What a worker wants to be tried in one trip. REQUIRES: what is pointed to
+// outlives it.
+struct TripWish {
+  const PushInfo* info = nullptr;
+  const PullInto* into = nullptr;
+
+  absl::optional<RoundOutcome> outcome;  // nothing: ordinary calls are needed
+  // The outcome's version is where it belongs, and is version().
+  bool pulled = false;
+};
 
 // Holds a ShardStream per shard that has slices, on one completion queue that
 // Push polls. Not thread-safe.

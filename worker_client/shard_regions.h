@@ -3,29 +3,197 @@
 #define AGG_WORKER_CLIENT_SHARD_REGIONS_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "kernels/device_memory/registered_memory.h"
+#include "kernels/dtype.h"
 #include "proto/region.pb.h"
 #include "proto/shard_plan.h"
 #include "server/base/file_descriptor.h"
 #include "server/base/mutex.h"
+#include "server/base/shared_memory.h"
 #include "worker_client/client_types.h"
 #include "worker_client/copy_threads.h"
-#include "worker_client/device_parameters.h"
+#include "worker_client/device_row.h"
 #include "worker_client/job_view.h"
-#include "worker_client/row_region.h"
+#include "worker_client/row_custody.h"
+#include "worker_client/row_encoding.h"
 #include "worker_client/shard_router.h"
 #include "worker_client/tensor_devices.h"
-#include "worker_client/version_region.h"
 
 namespace agg {
+
+// Asks a shard of this host for its shared memory (proto/region.proto).
+
+// A reply, of which nothing is checked but that it has as many descriptors as
+// its regions take.
+struct RegionAnswer {
+  v1::RegionReply reply;
+  std::vector<FileDescriptor> descriptors;
+};
+
+// On the Unix socket `name`, of a process of this user or of root. Ends within
+// some seconds. UNAVAILABLE: nobody is there, as on another host; the shard's
+// refusal; INTERNAL: it is no answer.
+absl::StatusOr<RegionAnswer> AskForRegions(const std::string& name,
+                                           const v1::RegionRequest& request);
+
+// Whether a worker writes its next row into shared memory itself (P39). Pure:
+// no memory, no calls, so that a test can play every loss.
+
+// The placement of rows in one region: of one session at one life of a shard. A
+// worker that pushes knows that the round before is over, so that nobody reads
+// its last row any more. What it may not know is whether the shard still
+// writes: the bytes of a push that was never acknowledged, or the zeros of
+// tensors that it left out. Then, and for a second gradient of a round, or one
+// of an earlier round than the last, while the shard may be reading that, the
+// row is sent, and the shard writes it when it can. Thread-compatible.
+class RowPlacement {
+ public:
+  // Begins a push of `row`, perhaps again with the same bytes. Returns whether
+  // they are written in place. `leaves_out`: the shard may have to write zeros.
+  bool Begin(const RowName& row, bool leaves_out) {
+    if (row == row_) return in_place_;
+    const bool later = row_.session == 0 || row_.seed || row.round > row_.round;
+    row_ = row;
+    in_place_ = later && !row.seed && row.attempt == 0 && !shard_writes_;
+    shard_writes_ |= !in_place_ || leaves_out;
+    return in_place_;
+  }
+
+  // Notes that the shard has all of the row.
+  void Land(const RowName& row) {
+    if (row == row_) shard_writes_ = false;
+  }
+
+ private:
+  RowName row_;  // of the last push; session 0: none
+  bool in_place_ = false;
+  bool shard_writes_ = false;  // or may still do so
+};
+
+// A worker's row in a shard's memory, where it writes its gradient (P39).
+
+// A worker's row at one shard. From Begin on, what follows is for one push at a
+// time; the rest is thread-safe, but for RowDevices's own rules.
+class RowRegion {
+ public:
+  // Maps what `reply` says of the row of `shard`. INTERNAL: it is not of
+  // `dtype`, or its slices are not inside; errors of SharedMemory::Map.
+  // `copies` share what Write copies; null: nobody does. REQUIRES:
+  // reply.has_row(); router and copies outlive the last Write.
+  static absl::StatusOr<std::unique_ptr<RowRegion>> Map(
+      const ShardRouter* router, int shard, DType dtype,
+      const v1::RegionReply& reply, const FileDescriptor& fd,
+      CopyThreads* copies = nullptr);
+
+  DType dtype() const { return dtype_; }
+  int64_t num_bytes() const { return memory_->num_bytes(); }
+  // Returns where the elements of a slice of this shard (its number in the job)
+  // lie; null: of another shard.
+  char* Address(int32_t slice) const { return addresses_[slice]; }
+
+  // Devices that write to the row's other side, on the shard's device.
+  RowDevices* devices() { return &devices_; }
+
+  // Begins a row as RowPlacement::Begin does. True: write each slice before it
+  // is named in a frame: with WriteOnDevice while on_device(), else with Write.
+  // `devices`: as RowDevices::Begin's (GrowingRow::devices).
+  bool Begin(const RowName& row, bool leaves_out,
+             const std::set<int>& devices = {});
+  bool on_device() const { return devices_.used(); }
+  // Copies, or rounds, the slice's elements of `row` to their place, unless
+  // they are there already: written before, or the tensor's memory is the
+  // place. `feedback`: for what is rounded; null: none. INTERNAL: they cannot
+  // be copied from their device. REQUIRES: Begin was true; a slice of this
+  // shard, whose tensor GrowingRow::Take has given.
+  absl::Status Write(int32_t slice, const BoundRow& row,
+                     ErrorFeedback* feedback);
+  // Writes slices on the device: begins copies, which RowDevices::Await ends.
+  // What is not of the row's dtype, or on a device without a way, goes through
+  // the host's side. Otherwise as Write.
+  absl::StatusOr<RowDevices::Copies> WriteOnDevice(
+      absl::Span<const int32_t> slices, const BoundRow& row,
+      ErrorFeedback* feedback);
+  // Gives up the device after one of these two has failed: no copy is under way
+  // any more, and this row, all of it, and later ones of its devices go by way
+  // of the host: on_device() is false. (Slices that were named are good where
+  // they are.)
+  void GiveUpDevice();
+  void Land(const RowName& row) { placement_.Land(row); }
+
+ private:
+  // Rounds a slice's float32 elements in host memory to where the slice lies.
+  void Encode(int32_t index, const float* from, ErrorFeedback* feedback,
+              EncodingTally* tally);
+  // Calls `copy` for parts of `count` elements, on the threads that share it.
+  void Share(int64_t count, const std::function<void(int64_t, int64_t)>& copy);
+  // Notes where one slice lies; INTERNAL: not inside.
+  absl::Status Place(int32_t slice, uint64_t offset);
+  RowRegion(const ShardRouter* router, DType dtype, CopyThreads* copies,
+            std::unique_ptr<SharedMemory> memory)
+      : router_(router),
+        dtype_(dtype),
+        copies_(copies),
+        memory_(std::move(memory)),
+        registration_(memory_->data(), memory_->num_bytes(),
+                      RegisteredMemory::Access::kReadWrite) {}
+
+  const ShardRouter* const router_;
+  const DType dtype_;
+  CopyThreads* const copies_;
+  const std::unique_ptr<SharedMemory> memory_;
+  LazyRegistration registration_;  // of memory_
+  std::vector<char*> addresses_;   // by the job's slices; null: of other shards
+  std::vector<char*> scales_;      // of rows of int8; else empty
+  RowPlacement placement_;
+  RowName row_;                // that Write writes
+  std::vector<bool> written_;  // of it, by the job's slices
+  RowDevices devices_;
+};
+
+// A shard's memory in which published versions lie (P40).
+
+// A region that is mapped to be read. The shard overwrites it with another
+// version when it needs the memory, and says so before, by the generation.
+// Thread-safe.
+class VersionRegion {
+ public:
+  // Errors of SharedMemory::Map; INTERNAL: a size that no region has.
+  static absl::StatusOr<std::unique_ptr<VersionRegion>> Map(
+      const v1::Region& said, const FileDescriptor& fd);
+
+  // Returns the address of `num_bytes` bytes at `offset`, as the shard says it;
+  // null: they are not inside, or not aligned as floats are.
+  const char* At(uint64_t offset, int64_t num_bytes) const;
+  // Whether devices copy from it by themselves, as LazyRegistration says.
+  bool IsRegistered(int device, TensorDevices* devices) const {
+    return registration_.IsRegistered(device, devices);
+  }
+  // Whether all that has been read until now was of this generation.
+  bool Holds(uint64_t generation) const;
+
+ private:
+  VersionRegion(int64_t num_bytes, std::unique_ptr<SharedMemory> memory)
+      : num_bytes_(num_bytes),
+        memory_(std::move(memory)),
+        registration_(memory_->data(), num_bytes,
+                      RegisteredMemory::Access::kRead) {}
+
+  const int64_t num_bytes_;
+  const std::unique_ptr<SharedMemory> memory_;
+  mutable LazyRegistration registration_;  // of memory_
+};
 
 // Memory of one shard's process that is mapped, for one session.
 struct MappedRegions {

@@ -17,10 +17,9 @@
 #include "absl/types/optional.h"
 #include "proto/agg.pb.h"
 #include "proto/byte_buffer_frame.h"
-#include "worker_client/cancel_source.h"
 #include "worker_client/frame_source.h"
 #include "worker_client/parameter_sink.h"
-#include "worker_client/rpc_status.h"
+#include "worker_client/retry.h"
 
 namespace agg {
 

@@ -3,12 +3,62 @@
 
 #include <link.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "kernels/device_memory/cuda_abi.h"
 
 namespace agg {
+
+// Asks, and sleeps in between: gRPC's timers, which end at whole milliseconds,
+// are too coarse for a round of some of them.
+
+namespace {
+
+absl::StatusOr<bool> AllReached(absl::Span<const SharedMark> marks) {
+  for (const SharedMark& mark : marks) {
+    const absl::StatusOr<bool> reached = mark->Reached();
+    if (!reached.ok()) return DeviceError(reached.status());
+    if (!*reached) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+absl::Duration MarkPauses::Next(absl::Time now) {
+  begun_ = std::min(begun_, now);
+  return std::clamp((now - begun_) / 16, kShortest, kLongest);
+}
+
+absl::Status MarkTimeout(const char* what) {
+  return absl::DeadlineExceededError(absl::StrCat(
+      what, ": the device has not done, within transfer_timeout, what its ",
+      "default stream was given before the call; check whether a kernel of ",
+      "this process hangs, or allow more time"));
+}
+
+absl::Status AwaitMarks(absl::Span<const SharedMark> marks, const char* what,
+                        absl::Time deadline,
+                        const std::function<absl::Status()>& cancelled) {
+  MarkPauses pauses;
+  while (true) {
+    const absl::Status reason = cancelled();
+    if (!reason.ok()) return reason;
+    const absl::StatusOr<bool> reached = AllReached(marks);
+    if (!reached.ok()) return reached.status();
+    if (*reached) return absl::OkStatus();
+    const absl::Time now = absl::Now();
+    if (now >= deadline) return MarkTimeout(what);
+    absl::SleepFor(std::min(pauses.Next(now), deadline - now));
+  }
+}
+
 namespace {
 
 // Counts the libraries that the process has loaded so far. (50 us were measured
@@ -189,6 +239,17 @@ absl::StatusOr<std::unique_ptr<PinnedHostMemory>> TensorDevices::TakePinned(
 void TensorDevices::GiveBack(std::unique_ptr<PinnedHostMemory> memory) {
   MutexLock lock(&mutex_);
   pinned_.push_back(std::move(memory));
+}
+
+absl::StatusOr<const char*> PinnedCopy::Take(int device, const void* from,
+                                             int64_t num_bytes) {
+  auto memory = devices_->TakePinned(device);
+  if (!memory.ok()) return memory.status();
+  memory_ = *std::move(memory);
+  const absl::Status status =
+      devices_->CopyToHost(device, memory_->data(), from, num_bytes);
+  if (!status.ok()) return status;
+  return memory_->data();
 }
 
 }  // namespace agg

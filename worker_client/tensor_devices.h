@@ -4,6 +4,8 @@
 #ifndef AGG_WORKER_CLIENT_TENSOR_DEVICES_H_
 #define AGG_WORKER_CLIENT_TENSOR_DEVICES_H_
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -14,6 +16,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "kernels/device_memory/cuda_driver.h"
 #include "kernels/device_memory/device_context.h"
@@ -21,10 +24,71 @@
 #include "kernels/device_memory/registered_memory.h"
 #include "proto/shard_plan.h"
 #include "server/base/mutex.h"
-#include "worker_client/device_mark.h"
+#include "worker_client/row_encoding.h"
 #include "worker_client/tensor_view.h"
 
 namespace agg {
+
+// How far a device had been given work when a tensor came. Apart from who asks:
+// the driver says whether it has got there, and nobody waits in the driver for
+// what a caller's stream may never do.
+
+// Thread-safe.
+class DeviceMark {
+ public:
+  // `event` has been recorded, and is not recorded again.
+  explicit DeviceMark(std::unique_ptr<const DeviceEvent> event)
+      : event_(std::move(event)) {}
+  DeviceMark(const DeviceMark&) = delete;
+  DeviceMark& operator=(const DeviceMark&) = delete;
+
+  // Whether the device has done all before the event; from then on it has.
+  // Asks the driver, and does not wait. Errors as CudaDriver::Check.
+  absl::StatusOr<bool> Reached() const {
+    if (reached_) return true;
+    absl::StatusOr<bool> done = event_->IsDone();
+    if (done.ok() && *done) reached_ = true;
+    return done;
+  }
+
+ private:
+  const std::unique_ptr<const DeviceEvent> event_;
+  mutable std::atomic<bool> reached_{false};
+};
+
+// Several tensors may have one; null: of the host's memory.
+using SharedMark = std::shared_ptr<const DeviceMark>;
+
+// Waits for what callers have given their devices to do, within limits. The
+// driver's own waits have none.
+
+// How long to sleep between two questions to the driver, as nobody is woken for
+// a mark: a 16th of what was waited, so that a short wait ends soon and a long
+// one costs little. Thread-compatible.
+class MarkPauses {
+ public:
+  static constexpr absl::Duration kShortest = absl::Microseconds(5);
+  static constexpr absl::Duration kLongest = absl::Microseconds(500);
+
+  // Returns the next pause of the wait that began with the first call since
+  // Reset.
+  absl::Duration Next(absl::Time now);
+  void Reset() { begun_ = absl::InfiniteFuture(); }
+
+ private:
+  absl::Time begun_ = absl::InfiniteFuture();
+};
+
+// Waits until all marks are reached. Returns what `cancelled` says, unless it
+// is OK: it is asked before anything else, and again and again;
+// DEADLINE_EXCEEDED, for `what` the caller wants; INTERNAL: the driver's
+// errors.
+absl::Status AwaitMarks(absl::Span<const SharedMark> marks, const char* what,
+                        absl::Time deadline,
+                        const std::function<absl::Status()>& cancelled);
+
+// Returns the DEADLINE_EXCEEDED of a wait for `what`'s tensors.
+absl::Status MarkTimeout(const char* what);
 
 // Asks the driver that the process has loaded, and nobody while it has none:
 // without a driver no memory is a device's. Thread-safe.
@@ -110,6 +174,55 @@ class TensorDevices {
 
 // Returns a driver's failure as calls of the client tell it: INTERNAL.
 absl::Status DeviceError(const absl::Status& status);
+
+// A copy on the host of what is in a CUDA device's memory.
+
+// In pinned memory, as long as this lives.
+class PinnedCopy {
+ public:
+  // REQUIRES: devices outlives this, and is not null where Take is called.
+  explicit PinnedCopy(TensorDevices* devices) : devices_(devices) {}
+  ~PinnedCopy() {
+    if (memory_ != nullptr) devices_->GiveBack(std::move(memory_));
+  }
+  PinnedCopy(const PinnedCopy&) = delete;
+  PinnedCopy& operator=(const PinnedCopy&) = delete;
+
+  // Copies, once. Arguments and errors as TensorDevices::CopyToHost. REQUIRES:
+  // at most kPinnedBytes.
+  absl::StatusOr<const char*> Take(int device, const void* from,
+                                   int64_t num_bytes);
+
+ private:
+  TensorDevices* const devices_;
+  std::unique_ptr<PinnedHostMemory> memory_;
+};
+
+// Tensors that were bound to the job's, with the devices that have them. Apart
+// from tensor_devices.h, which knows of no manifest.
+
+// Tensors in the manifest's order, and which device has each.
+template <typename View>
+struct BoundViews {
+  BoundViews(absl::Span<const View> bound)  // NOLINT: all are on the host
+      : views(bound) {}
+  BoundViews(absl::Span<const View> bound, absl::Span<const int> of_each,
+             TensorDevices* known)
+      : views(bound), device_of(of_each), devices(known) {}
+
+  int device(int tensor) const {
+    return devices == nullptr ? TensorDevices::kHost
+                              : device_of[static_cast<size_t>(tensor)];
+  }
+
+  absl::Span<const View> views;
+  absl::Span<const int> device_of;
+  TensorDevices* devices = nullptr;  // null: all are on the host
+  EncodingTally* tally = nullptr;    // of what is rounded; null: nobody counts
+};
+
+using BoundRow = BoundViews<TensorView>;             // that is pushed
+using BoundTargets = BoundViews<MutableTensorView>;  // that a pull writes into
 
 }  // namespace agg
 

@@ -8,8 +8,7 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/dtype.h"
-#include "worker_client/cancel_source.h"
-#include "worker_client/rpc_status.h"
+#include "worker_client/retry.h"
 #include "worker_client/shard_router.h"
 
 namespace agg {

@@ -16,7 +16,6 @@
 #include "worker_client/parameter_sink.h"
 #include "worker_client/pull_stream.h"
 #include "worker_client/shard_regions.h"
-#include "worker_client/version_region.h"
 
 namespace agg {
 

@@ -22,7 +22,7 @@ CallLimits ReservedLimits() {
   limits.max_streams = CallLimiter::kReservedStreams;
   limits.max_waiting_calls = CallLimiter::kReservedWaitingCalls;
   // A part is copied over calls of their own limits
-  // (server/rpc/phase_limits.h).
+  // (server/rpc/phase_conversion.h).
   limits.max_bytes_in_flight = std::numeric_limits<int64_t>::max();
   return limits;
 }

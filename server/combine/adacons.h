@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "server/combine/adacons_options.h"
 #include "server/combine/combination_rule.h"
 #include "server/combine/gram_matrix.h"
 #include "server/combine/rule_state.h"

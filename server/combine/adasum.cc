@@ -8,6 +8,7 @@
 #include <type_traits>
 
 namespace agg {
+
 namespace {
 
 // One run over the tree, level by level. H and K live in the upper triangles
@@ -166,6 +167,32 @@ AdasumResult AdasumSolver::Solve(const GramMatrix& gram, AdasumVariant variant,
     return Recursion<__float128>(gram, variant, &compensated_).Run(weights);
   }
   return Recursion<double>(gram, variant, &plain_).Run(weights);
+}
+
+// Takes what a rule returns out of the solver's result.
+
+namespace {
+
+RuleResult ResultOfTree(const AdasumResult& adasum) {
+  RuleResult result;
+  result.norm_squared = adasum.norm_squared;
+  result.kappa = adasum.kappa;
+  return result;
+}
+
+}  // namespace
+
+RuleResult AdasumRule::Combine(const RuleInput& input, RuleState* /*state*/,
+                               absl::Span<double> coefficients) {
+  return ResultOfTree(
+      solver_.Solve(input.gram, AdasumVariant::kPlain, coefficients));
+}
+
+RuleResult AdasumCountedRule::Combine(const RuleInput& input,
+                                      RuleState* /*state*/,
+                                      absl::Span<double> coefficients) {
+  return ResultOfTree(
+      solver_.Solve(input.gram, AdasumVariant::kCounted, coefficients));
 }
 
 }  // namespace agg

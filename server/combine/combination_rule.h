@@ -2,14 +2,61 @@
 #ifndef AGG_SERVER_COMBINE_COMBINATION_RULE_H_
 #define AGG_SERVER_COMBINE_COMBINATION_RULE_H_
 
+#include <algorithm>
+#include <cstdint>
+
 #include "absl/types/span.h"
-#include "server/combine/adacons_options.h"
-#include "server/combine/geometric_median_options.h"
 #include "server/combine/gram_matrix.h"
-#include "server/combine/krum_options.h"
 #include "server/combine/rule_state.h"
 
 namespace agg {
+
+// What a job may choose about the rule AdaCons. Apart from adacons.h, since the
+// interface of all rules hands it on.
+
+// What the combined unit gradients are multiplied by
+// (server/combine/README.md 4.3).
+enum class AdaconsRescale : uint8_t { kNone, kMeanNorm, kMatchMean };
+
+struct AdaconsOptions {
+  double beta = 0.99;     // of the sorted momentum, in [0, 1)
+  double epsilon = 1e-8;  // absolute, added to norms; > 0
+  AdaconsRescale rescale = AdaconsRescale::kNone;
+};
+
+// What a job may choose about the rule geometric_median. Apart from
+// geometric_median.h, since the interface of all rules hands it on.
+
+struct GeometricMedianOptions {
+  int32_t iterations = 64;  // at most, of Weiszfeld's algorithm; >= 1
+  // Distances count as at least this part of the rows' median norm, in
+  // [1e-8, 1].
+  double epsilon = 1e-6;
+};
+
+// What a job may choose about the rules krum and multi_krum. Apart from krum.h,
+// since the interface of all rules hands it on.
+
+struct KrumOptions {
+  // f: rows that may be anything, >= 0. The guarantee needs P >= 2 f + 3.
+  int32_t byzantine_workers = 1;
+  // m: rows that multi_krum averages, >= 0; 0: P - f. krum ignores it.
+  int32_t selected = 0;
+};
+
+// The largest f that Krum's guarantee allows with P rows; below 0 with fewer
+// than 3.
+constexpr int32_t MostByzantineWorkers(int32_t num_rows) {
+  return num_rows < 3 ? -1 : (num_rows - 3) / 2;
+}
+
+// f of a job of so many workers that does not say it: the usual one, or what
+// the guarantee allows, at least 0.
+constexpr int32_t DefaultByzantineWorkers(int32_t num_workers) {
+  const int32_t usual = KrumOptions().byzantine_workers;
+  const int32_t most = std::max(MostByzantineWorkers(num_workers), 0);
+  return std::min(usual, most);
+}
 
 // What a rule sees of one segment (one tensor, or all of them): a snapshot.
 // Rows with non-finite values are left out, the others are in rank order and

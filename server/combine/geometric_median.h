@@ -5,7 +5,6 @@
 
 #include "absl/types/span.h"
 #include "server/combine/combination_rule.h"
-#include "server/combine/geometric_median_options.h"
 #include "server/combine/gram_matrix.h"
 
 namespace agg {

@@ -8,7 +8,7 @@
 #include <numeric>
 #include <type_traits>
 
-#include "server/combine/krum_options.h"
+#include "server/combine/combination_rule.h"
 
 namespace agg {
 namespace {

@@ -8,9 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "server/combine/adacons_options.h"
-#include "server/combine/geometric_median_options.h"
-#include "server/combine/krum_options.h"
+#include "server/combine/combination_rule.h"
 #include "server/combine/outliers.h"
 #include "server/combine/rule_table.h"
 

@@ -8,7 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "server/base/field_error.h"
 #include "server/combine/adacons.h"
-#include "server/combine/adasum_rule.h"
+#include "server/combine/adasum.h"
 #include "server/combine/geometric_median.h"
 #include "server/combine/krum.h"
 #include "server/combine/mean.h"

@@ -18,7 +18,7 @@ constexpr double kMinJoins = 0.01;
 // For shards, operators and one worker.
 constexpr int64_t kMinConnections = 16;
 // A client has three to shard 0 at most (worker_client/job_view.cc), and an
-// eighth of all is for hosts with few of them (open_connections.h).
+// eighth of all is for hosts with few of them (connection_listener.h).
 constexpr int64_t kConnectionsPerWorker = 4;
 // What a worker has open at shard 0 at a time: one of each, and but for the
 // Commit for as long as it is in.

@@ -10,6 +10,46 @@
 
 namespace agg {
 
+// A worker that is gone keeps what has landed of its row: later waves go on
+// without it.
+
+void OpenWaves::Note(const CompleteRow& row, int waves) {
+  if (row.round != round_) return;
+  for (WaveRow& known : rows_) {
+    if (known.session != row.session || known.attempt != row.attempt) continue;
+    known.waves = std::max(known.waves, std::min(waves, num_waves_));
+  }
+}
+
+std::vector<int32_t> OpenWaves::Missing(const IsAlive& is_alive) const {
+  std::vector<int32_t> missing;
+  for (const WaveRow& row : rows_) {
+    if (row.waves <= next_ && is_alive(row.session)) {
+      missing.push_back(row.rank);
+    }
+  }
+  return missing;
+}
+
+std::optional<std::vector<int32_t>> OpenWaves::RanksIfDue(
+    const IsAlive& is_alive) const {
+  if (!Missing(is_alive).empty()) return std::nullopt;
+  std::vector<int32_t> ranks;
+  for (const WaveRow& row : rows_) {
+    if (row.waves > next_) ranks.push_back(row.rank);
+  }
+  return ranks;
+}
+
+void OpenWaves::Advance(const std::set<int32_t>& dropped) {
+  ++next_;
+  rows_.erase(std::remove_if(rows_.begin(), rows_.end(),
+                             [&dropped](const WaveRow& row) {
+                               return dropped.count(row.rank) != 0;
+                             }),
+              rows_.end());
+}
+
 int NumReportingShards(const Manifest& manifest, int num_shards) {
   // Slices go to the least loaded shard, the lowest of several, so that the
   // first slices are one for each shard in turn (proto/shard_plan.h).

@@ -1,13 +1,11 @@
 // The job's single decision maker: members, leases, commits, rounds. Runs on
 // shard 0 and drives all shards through ShardPeer.
 //
-// Its parts: coordinator.cc and coordinator_questions.cc (calls from any
-// thread), coordinator_loop.cc (its own thread; rounds), coordinator_members.cc
-// (ends of sessions, on that thread), coordinator_epochs.cc,
-// coordinator_recovery.cc and coordinator_restart.cc (the beginnings of epochs,
-// likewise), coordinator_restore.cc (which checkpoint, and an operator's word
-// on it), coordinator_joins.cc and coordinator_checkpoints.cc (on threads of
-// their own and then on that one). What it knows is in CoordinatorState.
+// The source has a section for each task: calls from any thread; the loop on
+// its own thread, with rounds, ends of sessions, recoveries and the beginnings
+// of epochs; restores (which checkpoint, and an operator's word on it); joins
+// and checkpoints, which run on threads of their own and then on the loop's.
+// What it knows is in CoordinatorState.
 #ifndef AGG_SERVER_COORDINATOR_COORDINATOR_H_
 #define AGG_SERVER_COORDINATOR_COORDINATOR_H_
 
@@ -32,23 +30,17 @@
 #include "server/base/mutex.h"
 #include "server/checkpoint/checkpoint_manifest.h"
 #include "server/checkpoint/checkpoint_state.h"
-#include "server/coordinator/attendance.h"
 #include "server/coordinator/checkpoint_task.h"
 #include "server/coordinator/coordinator_state.h"
 #include "server/coordinator/coordinator_types.h"
-#include "server/coordinator/deferred_calls.h"
-#include "server/coordinator/job_start.h"
+#include "server/coordinator/job_record.h"
+#include "server/coordinator/job_state.h"
 #include "server/coordinator/join_queue.h"
-#include "server/coordinator/kept_answers.h"
-#include "server/coordinator/loss_listener.h"
 #include "server/coordinator/outcome_waiters.h"
 #include "server/coordinator/peer_group.h"
-#include "server/coordinator/phase_watch.h"
 #include "server/coordinator/recovery_plan.h"
 #include "server/coordinator/round_engine.h"
 #include "server/coordinator/round_reporter.h"
-#include "server/coordinator/round_result.h"
-#include "server/coordinator/rule_change.h"
 #include "server/round/phase.h"
 #include "server/round/recovery.h"
 #include "server/round/round_report.h"
@@ -245,7 +237,7 @@ class Coordinator {
                        const std::vector<ShardInventory>& inventories,
                        std::optional<JobStart>* start);
   // --- Its steps, in their order.
-  // What an operator has asked for (coordinator_restore.cc), until it is
+  // What an operator has asked for, until it is
   // carried out.
   struct Order {
     enum class Kind : uint8_t { kCheckpoint, kBeginAnew, kResume };

@@ -1,17 +1,35 @@
-// Epochs and rounds, as changes of plain state. Commits are in
-// coordinator_commits.cc, the rule and other facts in coordinator_rules.cc,
-// stops in coordinator_draining.cc.
+// Epochs, rounds, commits, the rule and other facts, and stops, as changes of
+// plain state.
 #include "server/coordinator/coordinator_state.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "server/base/job_phase.h"
 #include "server/base/log.h"
-#include "server/coordinator/replica_groups.h"
+#include "server/combine/pipelining.h"
+#include "server/coordinator/arrival_times.h"
+#include "server/coordinator/checkpoint_task.h"
+#include "server/coordinator/close_policy.h"
+#include "server/coordinator/coordinator_types.h"
+#include "server/coordinator/job_record.h"
+#include "server/coordinator/job_state.h"
+#include "server/coordinator/replica_watch.h"
+#include "server/coordinator/waiting_text.h"
 #include "server/round/orderly_stop.h"
+#include "server/round/round_report.h"
+#include "server/round/worker_transports.h"
 
 namespace agg {
+
 namespace {
 
 constexpr absl::Duration kAttachInterval = absl::Seconds(1);
@@ -325,6 +343,624 @@ absl::Time CoordinatorState::NextWake(absl::Time now) const {
   const CloseDecision decision = DecideClose(close_options_, Snapshot(), now);
   if (decision.close) return absl::InfinitePast();
   return std::min(wake, decision.ask_again_at);
+}
+
+// The rule, and what else changes between two rounds (P37), as changes of plain
+// state.
+
+// --- The rule ----------------------------------------------------------------
+
+absl::StatusOr<CombineOptions> CoordinatorState::Changed(
+    const CombineOptions& before, const RuleChange& change) const {
+  absl::StatusOr<CombineOptions> after =
+      ChangedCombination(before, change, options_.workers);
+  if (!after.ok() || !options_.pipelined) return after;
+  const absl::Status status = CheckPipelining(*after);
+  if (!status.ok()) return status;
+  return after;
+}
+
+absl::Status CoordinatorState::CheckSetRule() const {
+  if (draining_) return CheckAcceptingCalls();
+  if (finished()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the job has finished at version ", job_->version(), ": ",
+                     job_->end_reason()));
+  }
+  // What the shards have kept would undo it when they are attached.
+  if (!epoch_on_) {
+    return absl::UnavailableError(absl::StrCat(
+        "no rule is set before all shards are attached; try again then: ",
+        no_epoch_.message()));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RuleChangeResult> CoordinatorState::SetRule(
+    const RuleChange& change, const CombinationCheck& check) {
+  const absl::Status may = CheckSetRule();
+  if (!may.ok()) return may;
+  // Two changes before the next round add up.
+  const CombineOptions& base = next_combine_.value_or(combine_);
+  absl::StatusOr<CombineOptions> after = Changed(base, change);
+  if (!after.ok()) return after.status();
+  RuleChangeResult result;
+  result.before = NamesOf(combine_);
+  result.after = NamesOf(*after);
+  if (check != nullptr) {
+    const absl::Status status = check(result.after, job_->manifest());
+    if (!status.ok()) return status;
+  }
+  const double learning_rate = after->schedule.learning_rate;
+  rule_set_ = JobChanges();
+  rule_set_.rule = ChangeTo(job_->seeded() ? combine_ : *after);
+  next_combine_ = *std::move(after);
+  if (job_->seeded()) {
+    // The open round goes on as it began, whatever it waits for: workers may
+    // have set their rows up for it.
+    result.first_round = job_->version() + 1;
+    rule_set_.next_rule = ChangeTo(*next_combine_);
+    rule_set_.next_round = result.first_round;
+  } else {
+    AdoptNextCombination();
+  }
+  NoteChange();
+  LogInfo("from round ", result.first_round, " on: rule ", result.after.rule,
+          ", scope ", result.after.scope, ", step scale ",
+          result.after.step_scale, ", learning rate ", learning_rate);
+  return result;
+}
+
+// --- Facts -------------------------------------------------------------------
+
+void CoordinatorState::NoteChange() {
+  // With the round that the newest rule is from, also when that has begun:
+  // after a rewind the rounds before it have the one that was in effect when it
+  // was set. Rules before that one are not kept, so that rounds that they made
+  // are done again by it.
+  JobChanges changes = rule_set_;
+  changes.evicted = evicted_;
+  if (job_ != nullptr && job_->finished()) {
+    changes.finished = true;
+    changes.failed = job_->failed();
+    changes.end_reason = job_->end_reason();
+  }
+  facts_.epoch = job_ == nullptr ? 0 : job_->epoch();
+  ++facts_.number;
+  facts_.text = JobChangesText(changes);
+  facts_are_new_ = true;
+}
+
+std::optional<JobFacts> CoordinatorState::TakeNewFacts() {
+  if (!epoch_on_ || !std::exchange(facts_are_new_, false)) return std::nullopt;
+  facts_.epoch = job_->epoch();
+  return facts_;
+}
+
+// What a new process finds, and what a rewind undoes or keeps. A change that
+// the configuration does not allow any more is said and left out.
+void CoordinatorState::AdoptFacts(const JobFacts& facts, uint64_t version) {
+  if (facts_ < facts) facts_ = facts;
+  const absl::StatusOr<JobChanges> changes = ParseJobChanges(facts_.text);
+  if (changes.ok()) {
+    AddEvicted(changes->evicted, &evicted_);
+    ApplyRules(*changes, version);
+  } else {
+    LogWarning("what was changed between rounds is lost: ",
+               changes.status().message());
+  }
+}
+
+void CoordinatorState::ApplyRules(const JobChanges& changes, uint64_t version) {
+  absl::StatusOr<CombineOptions> rule = options_.combine;
+  absl::StatusOr<CombineOptions> next = options_.combine;
+  if (changes.rule.has_value()) {
+    rule = Changed(options_.combine, *changes.rule);
+    next = rule;
+  }
+  if (changes.next_rule.has_value()) {
+    next = Changed(options_.combine, *changes.next_rule);
+  }
+  if (!rule.ok() || !next.ok()) {
+    LogWarning("the rule that was set is not taken over: ",
+               rule.ok() ? next.status().message() : rule.status().message());
+    return;
+  }
+  rule_set_ = JobChanges();
+  rule_set_.rule = changes.rule;
+  rule_set_.next_rule = changes.next_rule;
+  rule_set_.next_round = changes.next_round;
+  const bool later =
+      changes.next_rule.has_value() && version < changes.next_round;
+  combine_ = later ? *std::move(rule) : *next;
+  next_combine_.reset();
+  if (later) next_combine_ = *std::move(next);
+}
+
+// Also a job whose parameters are lost: it asks for no Seed.
+void CoordinatorState::ApplyEnd() {
+  const absl::StatusOr<JobChanges> changes = ParseJobChanges(facts_.text);
+  if (!changes.ok()) return;
+  if (!changes->finished) {
+    // The last round may have ended without anybody to say so.
+    job_->StayFinishedIfDue();
+    if (job_->finished()) NoteChange();
+    return;
+  }
+  // A limit that was raised lets a job go on that had finished by it.
+  const bool by_limit = absl::StartsWith(changes->end_reason, "max_rounds (") ||
+                        absl::StartsWith(changes->end_reason, "tau (");
+  if (job_->seeded() && by_limit && job_->LimitReached().empty()) {
+    LogWarning("the job had finished (", changes->end_reason,
+               "); its limit was raised, so that it goes on");
+    return;
+  }
+  job_->StayFinished(changes->end_reason, changes->failed);
+  LogWarning("the job stays finished (", changes->end_reason, "); ", WayBack());
+}
+
+std::string CoordinatorState::WayBack() const {
+  const std::string limit = job_->LimitReached();
+  return absl::StrCat(
+      limit.empty() ? "`aggctl resume` lets it go on"
+                    : "to go on with it raise the limit in the configuration "
+                      "and restart",
+      options_.checkpoint.enabled
+          ? absl::StrCat(", and another job begins with what it has by "
+                         "checkpoint { restore_job: \"",
+                         options_.job, "\" }")
+          : "");
+}
+
+absl::StatusOr<ResumeResult> CoordinatorState::Resume() {
+  const absl::Status accepting = CheckAcceptingCalls();
+  if (!accepting.ok()) return accepting;
+  if (!job_->finished()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the job has not finished: it is at version ", job_->version()));
+  }
+  if (!job_->seeded() || lost_after_end()) {
+    return absl::FailedPreconditionError(
+        "the job has finished, and its parameters are lost");
+  }
+  const std::string limit = job_->LimitReached();
+  if (!limit.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(limit, ", so that it would end at once: ", WayBack()));
+  }
+  const absl::StatusOr<JobChanges> before = ParseJobChanges(facts_.text);
+  JobChanges changes;
+  if (before.ok()) changes = *before;
+  changes.finished = false;
+  changes.failed = false;
+  changes.end_reason.clear();
+  facts_.epoch = job_->epoch();
+  ++facts_.number;
+  facts_.text = JobChangesText(changes);
+  return ResumeResult{job_->version(), job_->end_reason()};
+}
+
+void CoordinatorState::AdoptNextCombination() {
+  // After a rewind its round may be far.
+  if (!next_combine_.has_value() || job_->version() < rule_set_.next_round) {
+    return;
+  }
+  combine_ = *std::exchange(next_combine_, std::nullopt);
+}
+
+CombinationNames CoordinatorState::CombinationOf(uint64_t round) const {
+  const bool later = next_combine_.has_value() && round >= rule_set_.next_round;
+  return NamesOf(later ? *next_combine_ : combine_);
+}
+
+// Processes that are stopped in good order: the coordinator's own, and shards
+// (P35).
+
+DeferredCalls CoordinatorState::BeginDraining() {
+  if (std::exchange(draining_, true)) return {};
+  return Broadcast({JobEventKind::kDraining,
+                    job_ == nullptr ? 0 : job_->version(),
+                    "the coordinator is shutting down"});
+}
+
+void CoordinatorState::NoteDraining(uint64_t epoch, int ordinal) {
+  // It may be an epoch that is still being recovered.
+  if (epoch == last_epoch_) handover_.Add(epoch, ordinal);
+}
+
+Handover::Step CoordinatorState::NextHandover(absl::Time now) const {
+  if (!epoch_on_ || !handover_.on(job_->epoch())) return Handover::Step::kNone;
+  if (!options_.checkpoint.enabled || !job_->seeded()) {
+    return Handover::Step::kLetGo;
+  }
+  return handover_.Next(checkpoints_, job_->id(), now);
+}
+
+// Commits and leaves as a CoordinatorState takes them: commits that come too
+// late are noted, those that came with a frame wait for reports (P41).
+
+namespace {
+
+CompleteRow RowOf(const CommitCall& call) {
+  return {call.session, call.round, call.attempt, 0};
+}
+
+}  // namespace
+
+OutcomeAnswer CoordinatorState::Commit(const CommitCall& call, absl::Time now) {
+  const std::optional<int32_t> late = job_->TooLate(call);
+  if (late.has_value()) arrivals_.NoteLate(*late, call.round, now);
+  if (!call.with_frame) return job_->Commit(call, now);
+  BeginAwaiting();
+  CommitCall awaited = call;
+  awaited.reported = awaited_.Reported(call);
+  if (options_.pipelined) {
+    // It came with the row's first frame: nothing says that it is complete.
+    awaited.pushed = absl::OkStatus();
+    awaited.waves = awaited_.Waves(RowOf(call));
+  }
+  OutcomeAnswer answer = job_->Commit(awaited, now);
+  if (IsPending(answer) && !awaited.reported && !late.has_value()) {
+    awaited.came_at = now;
+    awaited_.Add(awaited);
+  }
+  return answer;
+}
+
+absl::Status CoordinatorState::Leave(uint64_t session, absl::Time now) {
+  // Who leaves is one of those with whom the job may begin. Else a job whose
+  // workers leave before anybody has asked would wait for others for ever.
+  if (job_->seeded() && DecideClose(close_options_, Snapshot(), now).start) {
+    job_->Start(now);
+  }
+  return job_->Leave(session);
+}
+
+// From a committed seed on the manifest does not change any more, and no row is
+// committed before.
+void CoordinatorState::BeginAwaiting() {
+  const bool fixed = job_->seeded() || job_->seed_committed().has_value();
+  if (awaited_began_ || !fixed) return;
+  awaited_began_ = true;
+  awaited_.Begin(NumReportingShards(**job_->manifest(),
+                                    static_cast<int>(shard_lives_.size())),
+                 options_.pipelined && NumElements(**job_->manifest()) > 0);
+}
+
+void CoordinatorState::NoteComplete(uint64_t epoch, int ordinal,
+                                    const std::vector<CompleteRow>& rows,
+                                    absl::Time now) {
+  // Rows of a round in execution are of interest while this process drains.
+  if (!epoch_on_ || !job_->CheckEpoch(epoch).ok()) return;
+  BeginAwaiting();
+  for (const CompleteRow& row : rows) {
+    if (!job_->sessions().Rank(row.session).ok()) continue;
+    std::optional<CommitCall> call = awaited_.Report(ordinal, row);
+    if (options_.pipelined) NoteWaves(row);
+    if (!call.has_value() || draining_) continue;
+    call->with_frame = false;
+    if (options_.pipelined) call->waves = awaited_.Waves(row);
+    call->reported = true;
+    // Its caller waits since it came; an error is what that one will hear when
+    // the session, the job or the epoch ends.
+    const absl::Time complete_at = now - row.ago;
+    Commit(*call, std::max(call->came_at, complete_at)).status().IgnoreError();
+  }
+}
+
+void CoordinatorState::NoteOffer(uint64_t epoch, int ordinal,
+                                 std::shared_ptr<const CloseOffer> offer) {
+  if (!epoch_on_ || !job_->CheckEpoch(epoch).ok()) return;
+  offers_.resize(std::max(offers_.size(), static_cast<size_t>(ordinal) + 1));
+  offers_[ordinal] = std::move(offer);
+}
+
+CloseOffers CoordinatorState::TakeOffers() {
+  CloseOffers offers = std::move(offers_);
+  offers_.clear();
+  for (auto& offer : offers) {
+    if (offer != nullptr && offer->round != job_->version()) offer = nullptr;
+  }
+  return offers;
+}
+
+void CoordinatorState::NoteArrivals(const ClosingRound& round) {
+  std::vector<RowArrival> rows;
+  for (const auto& [rank, contribution] : round.contributions) {
+    rows.push_back({rank, contribution.committed_at});
+  }
+  arrivals_.NoteRound(round.round, rows);
+}
+
+void CoordinatorState::GiveUpAwaited(uint64_t round, absl::Time now) {
+  for (const CommitCall& call : awaited_.TakeUpTo(round)) {
+    const absl::StatusOr<int32_t> rank = job_->sessions().Rank(call.session);
+    if (rank.ok()) arrivals_.NoteLate(*rank, call.round, now);
+  }
+}
+
+// A round that is published wave by wave (P43), as changes of plain state.
+
+void CoordinatorState::BeginWaves(int num_waves) {
+  std::vector<WaveRow> rows;
+  for (const auto& [rank, row] : job_->contributions()) {
+    // Reports may have come before the former round's end, and behind the
+    // commit.
+    const CompleteRow name{row.session, job_->version(), row.attempt, 0};
+    rows.push_back({rank, row.session, row.attempt,
+                    std::max(row.waves, awaited_.Waves(name))});
+  }
+  open_waves_.emplace(job_->version(), num_waves, std::move(rows));
+}
+
+OpenWaves::IsAlive CoordinatorState::IsAlive() const {
+  return
+      [this](uint64_t session) { return job_->sessions().Rank(session).ok(); };
+}
+
+WaveStep CoordinatorState::NextWave() const {
+  if (!open_waves_.has_value() || !epoch_on_) {
+    return {WaveStep::Kind::kGiveUp, 0, {}};
+  }
+  if (open_waves_->done()) return {WaveStep::Kind::kFinish, 0, {}};
+  std::optional<std::vector<int32_t>> ranks =
+      open_waves_->RanksIfDue(IsAlive());
+  if (!ranks.has_value()) return {};
+  return {WaveStep::Kind::kRun, open_waves_->next(), *std::move(ranks)};
+}
+
+void CoordinatorState::AdvanceWave(const std::set<int32_t>& dropped) {
+  if (open_waves_.has_value()) open_waves_->Advance(dropped);
+}
+
+void CoordinatorState::NoteWaves(const CompleteRow& row) {
+  const int waves = awaited_.Waves(row);
+  job_->NoteWaves(row, waves);
+  if (open_waves_.has_value()) open_waves_->Note(row, waves);
+}
+
+// What a CoordinatorState says to others: events for those who attend, answers
+// for those who wait, descriptions for those who ask.
+
+// --- Events and answers ------------------------------------------------------
+
+DeferredCalls CoordinatorState::Broadcast(const JobEvent& event) const {
+  DeferredCalls calls;
+  for (const Attendance::EventCallback& callback : attendance_.AllCallbacks()) {
+    calls.Add([callback, event] { callback(event); });
+  }
+  return calls;
+}
+
+DeferredCalls CoordinatorState::SayWhoIsWaitedFor(absl::Time now) {
+  if (!epoch_on_ || draining_ || in_round_ || job_->finished()) return {};
+  Waiting waiting = job_->waiting();
+  if (open_waves_.has_value() && !open_waves_->done()) {
+    waiting.uncommitted = open_waves_->Missing(IsAlive());
+  }
+  if (close_options_.floor_policy != FloorPolicy::kWarn) {
+    waiting.floor = floor_.Text();
+  }
+  const std::string text = waiting_report_.Say(waiting, now);
+  if (text.empty()) return {};
+  LogWarning(text);
+  return Broadcast({JobEventKind::kWaiting, job_->version(), text});
+}
+
+DeferredCalls CoordinatorState::ReplyToWaiters() {
+  return waiters_.ReplyToKnown(
+      [this](const OutcomeQuery& query) { return job_->Answer(query); });
+}
+
+void CoordinatorState::LogJoin(const JoinCall& call,
+                               const JoinResult& result) const {
+  LogInfo("rank ", call.rank, " joined (", call.client, "); ",
+          job_->members().size(), " of ", options_.workers,
+          " workers are in; its first round is ", result.first_round);
+}
+
+// What operators have to find in the log without asking: who has gone and why,
+// and the end of the job. Joins are logged where they are answered.
+void CoordinatorState::NoteEffects(const JobEffects& effects) {
+  const int num_left = static_cast<int>(job_->members().size());
+  std::vector<EvictedSession> evicted;
+  for (const Departure& departure : effects.departures) {
+    ++num_departures_[static_cast<size_t>(departure.kind)];
+    if (departure.kind == DepartureKind::kEvicted) {
+      evicted.push_back({departure.session, departure.reason});
+    }
+    const std::string line = DescribeDeparture(departure, options_, num_left);
+    if (departure.kind == DepartureKind::kLeft) {
+      LogInfo(line);
+    } else {
+      LogWarning(line);
+    }
+  }
+  if (!evicted.empty()) {
+    AddEvicted(evicted, &evicted_);
+    NoteChange();
+  }
+  for (const auto& [session, event] : effects.events) {
+    if (event.kind != JobEventKind::kFinished) continue;
+    NoteChange();
+    const std::string line =
+        absl::StrCat("the job has ", event.message, "; epoch ", job_->epoch());
+    if (job_->failed()) {
+      LogError(line);
+    } else {
+      LogInfo(line);
+    }
+  }
+}
+
+DeferredCalls CoordinatorState::Announce(const JobEffects& effects) {
+  NoteEffects(effects);
+  DeferredCalls calls;
+  for (const auto& [session, event] : effects.events) {
+    if (session == 0) {  // for everybody
+      calls.Add(Broadcast(event));
+    } else if (attendance_.Attends(session)) {
+      calls.Add([callback = attendance_.CallbackOf(session), event = event] {
+        callback(event);
+      });
+    }
+  }
+  for (const auto& [session, reason] : effects.ended) {
+    attendance_.Forget(session);
+    awaited_.Forget(session);
+    calls.Add(waiters_.FailSession(session, reason));
+  }
+  calls.Add(AnnounceLosses(effects));
+  calls.Add(ReplyToWaiters());
+  return calls;
+}
+
+DeferredCalls CoordinatorState::AnnounceLosses(
+    const JobEffects& effects) const {
+  DeferredCalls calls;
+  const int num_left = static_cast<int>(job_->members().size());
+  for (const Departure& departure : effects.departures) {
+    if (departure.kind == DepartureKind::kLeft ||
+        departure.kind == DepartureKind::kSuperseded) {
+      continue;  // wanted, or in again
+    }
+    calls.Add(Broadcast({JobEventKind::kWorkerLost, job_->version(),
+                         DescribeDeparture(departure, options_, num_left)}));
+  }
+  return calls;
+}
+
+absl::StatusOr<uint64_t> CoordinatorState::Renew(uint64_t epoch,
+                                                 uint64_t session,
+                                                 absl::string_view transports,
+                                                 int num_shards,
+                                                 absl::Time now) {
+  absl::Status status = CheckAcceptingCalls(epoch);
+  if (!status.ok()) return status;
+  absl::StatusOr<WorkerTransports> said =
+      ParseTransports(transports, num_shards);
+  if (!said.ok()) return said.status();
+  status = job_->Renew(session, now);
+  if (!status.ok()) return status;
+  if (!transports.empty()) {
+    (*job_->Find(session))->transports = *std::move(said);
+  }
+  return job_->version();
+}
+
+// --- Questions ---------------------------------------------------------------
+
+absl::StatusOr<JoinResult> CoordinatorState::Observe() const {
+  const absl::Status status = CheckAcceptingCalls();
+  if (!status.ok()) return status;
+  if (!job_->manifest().has_value()) {
+    return absl::FailedPreconditionError(
+        "no worker has joined yet, so the job has no manifest");
+  }
+  JoinResult result;
+  result.epoch = job_->epoch();
+  result.version = job_->version();
+  result.made = job_->id().made;
+  result.shard_lives = shard_lives_;
+  result.local_sockets = local_sockets_;
+  result.region_sockets = region_sockets_;
+  result.seeded = job_->seeded();
+  result.finished = job_->finished();
+  result.manifest = *job_->manifest();
+  result.combination = CombinationOf(job_->version());
+  return result;
+}
+
+JobPhase CoordinatorState::Phase() const {
+  if (draining_) return JobPhase::kDraining;
+  if (!epoch_on_) {
+    return job_ == nullptr ? JobPhase::kWaitingForShards : JobPhase::kShardLost;
+  }
+  if (job_->finished()) return JobPhase::kFinished;
+  if (!job_->seeded()) return JobPhase::kUnseeded;
+  return in_round_ ? JobPhase::kClosing : JobPhase::kOpen;
+}
+
+// What somebody who looks at the job should know first.
+std::string CoordinatorState::Message() const {
+  if (!epoch_on_) return std::string(no_epoch_.message());
+  if (!lost_after_end_.empty()) return lost_after_end_;
+  if (job_->failed()) return job_->end_reason();
+  if (job_->finished())
+    return absl::StrCat("finished: ", job_->end_reason(), "; ", WayBack());
+  if (!job_->seeded()) return checkpoints_.Status(absl::Time()).restore;
+  if (floor_.below()) return absl::StrCat("the job ", floor_.Text());
+  const std::string skipped = skipped_.Text();
+  const std::string replicas = replicas_.Text();
+  return skipped.empty() || replicas.empty()
+             ? absl::StrCat(skipped, replicas)
+             : absl::StrCat(skipped, "; ", replicas);
+}
+
+JobStatus CoordinatorState::Status(absl::Time now) const {
+  JobStatus status;
+  status.phase = Phase();
+  status.message = Message();
+  status.shard_errors = shard_errors_;
+  status.recovering = recovering_;
+  status.rewinds = num_rewinds_;
+  status.checkpoint = checkpoints_.Status(now);
+  status.combination = NamesOf(combine_);
+  status.next_combination = NamesOf(next_combine_.value_or(combine_));
+  for (int kind = 0; kind < kNumDepartureKinds; ++kind) {
+    status.ended_workers.push_back(
+        {DepartureName(static_cast<DepartureKind>(kind)),
+         num_departures_[static_cast<size_t>(kind)]});
+  }
+  if (job_ == nullptr) return status;
+  status.epoch = job_->epoch();
+  status.version = job_->version();
+  status.round = job_->version();
+  status.history = job_->history();
+  status.replicated = options_.replicated && epoch_on_ && job_->seeded();
+  status.seeded = job_->seeded();
+  // Nobody is waited for once the epoch, or the job, is over.
+  const bool over = !epoch_on_ || job_->finished();
+  if (!over) status.missing_ranks = job_->MissingRanks();
+  if (!over && open_waves_.has_value() && !open_waves_->done()) {
+    status.missing_ranks = open_waves_->Missing(IsAlive());
+  }
+  status.round_timeout = TimeoutOf(close_options_, Snapshot());
+  status.min_workers = options_.min_workers;
+  status.consecutive_skipped_rounds = skipped_.length();
+  status.failed = job_->failed();
+  status.not_finite_rounds = skipped_.not_finite_length();
+  status.differing_ranks = replicas_.differing();
+  if (!over && floor_.below()) {
+    status.below_floor_for = now - floor_.below_since();
+    status.below_floor = true;
+  }
+  for (const auto& [rank, member] : job_->members()) {
+    status.workers.push_back(StateOf(member, over, now));
+  }
+  return status;
+}
+
+WorkerState CoordinatorState::StateOf(const Member& member, bool over,
+                                      absl::Time now) const {
+  WorkerState worker;
+  worker.rank = member.rank;
+  worker.client = member.client;
+  worker.committed = job_->contributions().count(member.rank) != 0;
+  worker.attending = attendance_.Attends(member.session);
+  worker.lease_remaining = member.lease_end - now;
+  worker.transports = member.transports;
+  const RankArrivals arrivals = arrivals_.Of(member.rank);
+  worker.late_rows = arrivals.late_rows;
+  worker.last_rows = arrivals.last_rows;
+  worker.lateness = arrivals.lateness;
+  // Only a member of the open round can hold it up, and only once somebody has
+  // committed.
+  if (!over && !worker.committed && member.first_round <= job_->version() &&
+      job_->waiting_since() < now) {
+    worker.waited_for = now - job_->waiting_since();
+  }
+  return worker;
 }
 
 }  // namespace agg

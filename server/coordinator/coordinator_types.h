@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "kernels/optimizer_step.h"
 #include "proto/shard_plan.h"
@@ -19,12 +21,62 @@
 #include "server/combine/options.h"
 #include "server/combine/row_info.h"
 #include "server/coordinator/close_policy.h"
-#include "server/coordinator/round_result.h"  // IWYU pragma: export
 #include "server/ingest/frame.h"
 #include "server/round/combination_names.h"
 #include "server/round/recovery.h"
 
 namespace agg {
+
+// What a round came to, and the question for it: plain values.
+
+enum class OutcomeKind : uint8_t { kApplied, kSkipped, kSeeded };
+
+// What a round came to, as one session sees it (RoundOutcome of
+// proto/agg.proto).
+struct RoundResult {
+  uint64_t epoch = 0;
+  uint64_t round = 0;
+  uint64_t version = 0;  // published by the round
+  OutcomeKind kind = OutcomeKind::kApplied;
+  bool included = false;       // whether the row asked for was used
+  std::vector<int32_t> ranks;  // rows that the result contains
+  // Not finite, incomplete, or outliers that are left out.
+  std::vector<int32_t> excluded_ranks;
+  double learning_rate = 0.0;
+  double gain = 1.0;
+  double tau = 0.0;
+  double orthogonality = 0.0;
+  bool finished = false;  // the job is over
+  std::string message;
+  double loss = 0.0;
+  double combined_norm = 0.0;
+  CombinationNames combination;  // in effect in the round
+  // Places in the manifest of what no row of `ranks` had; ascending.
+  std::vector<int32_t> absent_tensors;
+  std::vector<int32_t> differing_ranks;  // of ReplicaGroups
+};
+
+// A question for an outcome. A session that seeds asks for its seed's.
+struct OutcomeQuery {
+  PushKind kind = PushKind::kGradient;
+  uint64_t round = 0;    // of a gradient
+  uint64_t session = 0;  // 0: an observer
+  uint32_t attempt = 0;  // whose row `included` tells about
+};
+
+// Nothing: not known yet, so the asker waits.
+using OutcomeAnswer = absl::StatusOr<std::optional<RoundResult>>;
+inline bool IsPending(const OutcomeAnswer& answer) {
+  return answer.ok() && !answer->has_value();
+}
+
+// A round that has ended, for people.
+struct RoundRecord {
+  RoundResult outcome;
+  absl::Time ended_at;
+  absl::Duration wait;  // for workers
+  absl::Duration work;  // all other phases
+};
 
 // When a job's state is copied to disk, and what becomes of the copies.
 struct CheckpointOptions {
@@ -201,6 +253,75 @@ struct JobEvent {
   uint64_t version = 0;
   std::string message;
 };
+
+// Ends of sessions, as operators hear of them. Apart from JobState, which
+// collects them, and from CoordinatorState, which writes them to the log.
+
+// Why a session is over.
+enum class DepartureKind : uint8_t {
+  kLeft,          // by itself
+  kLeaseExpired,  // nothing was heard of the worker for the whole lease
+  kDisconnected,  // its connection broke, and it was not back in the grace
+  kEvicted,       // by an operator
+  kSuperseded     // another session joined with its rank
+};
+constexpr int kNumDepartureKinds = 5;
+
+// One worker whose session is over.
+struct Departure {
+  DepartureKind kind = DepartureKind::kLeft;
+  int32_t rank = 0;
+  std::string client;
+  std::string reason;  // what the worker's own calls get
+  uint64_t session = 0;
+  std::string identity;  // whose the session was; "": anybody's
+};
+
+// A word for metrics' labels: "left", "lease_expired", "disconnected",
+// "evicted", "superseded".
+const char* DepartureName(DepartureKind kind);
+
+// Whether the worker went without a word: its machine or its network failed.
+bool IsLoss(DepartureKind kind);
+
+// The end of a session in words, without its rank: "is lost: its lease of 30s
+// has run out".
+std::string WhatHappened(const Departure& departure,
+                         const CoordinatorOptions& options);
+
+// One line, for the log. `num_left`: workers that are in the job now.
+std::string DescribeDeparture(const Departure& departure,
+                              const CoordinatorOptions& options, int num_left);
+
+// Whether what a worker says makes sense by itself, whatever the job's state:
+// pure functions of plain values, and the one place where a Join or a Commit
+// is checked. Errors are INVALID_ARGUMENT "field is value; allowed: ...".
+
+// Bytes of a text that people read in logs, answers and pages, at most.
+inline constexpr int kMaxTextBytes = 512;
+
+// INVALID_ARGUMENT for a text of more than `max_bytes`: kept, logged and sent
+// to others, it would cost each of them what one peer has sent.
+absl::Status ValidateText(absl::string_view field, absl::string_view text,
+                          int max_bytes = kMaxTextBytes);
+
+// The rank is 0 to max_workers - 1, and the client's text has at most
+// kMaxTextBytes. The manifest is another matter (JobState::CheckJoin).
+absl::Status ValidateJoin(const JoinCall& call, int32_t max_workers);
+
+// Counts are 1 or more, the loss scale is finite and above 0, and the sum of
+// squared norms is not below 0. The loss may be anything. A sum that is NaN or
+// infinite is taken: a row that has overflowed has such a sum, and its worker
+// has to be able to commit it. It counts as a row that was sent without one.
+absl::Status ValidateCommit(const CommitInfo& info);
+
+// CommitRequest.absent_tensors names optional tensors of the manifest alone.
+absl::Status ValidateAbsentTensors(const std::string& bits,
+                                   const Manifest& manifest);
+
+// CommitRequest.row_crc32c is empty or has one entry per shard.
+absl::Status ValidateRowCrc32c(const std::vector<uint32_t>& row_crc32c,
+                               int num_shards);
 
 }  // namespace agg
 

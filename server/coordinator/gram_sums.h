@@ -10,12 +10,29 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "kernels/optimizer_step.h"
 #include "proto/shard_plan.h"
 #include "server/base/mutex.h"
 #include "server/combine/gram_matrix.h"
 #include "server/round/phase.h"
 
 namespace agg {
+
+// Layer-wise trust ratios of LARS and LAMB from summed squared norms.
+
+// Squared norms of one tensor, summed over its slices in manifest order.
+struct TensorNorms {
+  double parameter_norm_squared = 0.0;
+  double update_norm_squared = 0.0;  // kernels/backend.h, RangeNorms
+};
+
+// lars (You, Gitman, Ginsburg 2017, eq. 6):
+//   trust_coefficient * ||w|| / (||g|| + weight_decay * ||w|| + epsilon)
+// lamb (You et al. 2020, algorithm 2, phi the identity): ||w|| / ||u||.
+// 1 where ||w|| or the other norm is 0 (both papers' reference code), so that
+// zero-initialised tensors learn; 1 for other optimizers.
+float TrustRatio(const OptimizerOptions& optimizer, double weight_decay,
+                 const TensorNorms& norms);
 
 // A tensor's slices are added in their order, whatever shard they come from and
 // whenever (P8): the sum has the same bits for any number of shards. One that

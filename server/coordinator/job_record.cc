@@ -2,16 +2,25 @@
 // field that a later release adds disturbs nobody.
 #include "server/coordinator/job_record.h"
 
+#include <algorithm>
+#include <cstdint>
+#include <map>
 #include <utility>
+#include <vector>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
 #include "server/base/field_error.h"
 #include "server/base/json.h"
 #include "server/base/json_members.h"
+#include "server/combine/row_info.h"
 #include "server/combine/rule_table.h"
-#include "server/coordinator/rule_change.h"
+#include "server/coordinator/coordinator_types.h"
+#include "server/coordinator/kept_outcomes.h"
 
 namespace agg {
+
 namespace {
 
 // --- Written -----------------------------------------------------------------
@@ -291,6 +300,399 @@ CombineState StateToGoOnWith(const JobRecord& record, const CombineOptions& now,
                 record.state.shadow_rules[i], num_tensors);
   }
   return state;
+}
+
+// An outcome has ranks, and attempts by session: which session a rank had
+// follows from the last row of the rank that was used.
+
+namespace {
+
+RowOrigin OriginOf(const RecordedOutcome& recorded, const UsedRow& used) {
+  const auto included = recorded.included.find(used.session);
+  if (included == recorded.included.end()) return RowOrigin();
+  return {included->first, included->second, {}};
+}
+
+void AddRow(int32_t rank, const RowOrigin& origin, RoundReport* report) {
+  RowInfo row;
+  row.rank = rank;
+  report->rows.push_back(row);
+  report->origins.push_back(origin);
+}
+
+void AddRows(const RecordedOutcome& recorded,
+             const std::map<int32_t, UsedRow>& used_rows, RoundReport* report) {
+  for (const int32_t rank : recorded.outcome.ranks) {
+    const auto used = used_rows.find(rank);
+    AddRow(rank,
+           used == used_rows.end() ? RowOrigin()
+                                   : OriginOf(recorded, used->second),
+           report);
+  }
+  for (const int32_t rank : recorded.outcome.excluded_ranks) {
+    AddRow(rank, RowOrigin(), report);
+  }
+}
+
+}  // namespace
+
+std::vector<RoundReport> RestoredReports(const JobRecord& record,
+                                         const VersionId& reported) {
+  std::vector<RoundReport> reports;
+  for (const RecordedOutcome& recorded : record.outcomes) {
+    const RoundResult& outcome = recorded.outcome;
+    if (!(reported < VersionId{outcome.epoch, outcome.version})) continue;
+    RoundReport report;
+    report.restored = true;
+    report.epoch = outcome.epoch;
+    // Of an older one the record has no more than that it was there.
+    if (outcome.epoch >= record.history) report.history = record.history;
+    report.round = outcome.round;
+    report.version = outcome.version;
+    report.applied = outcome.kind == OutcomeKind::kApplied;
+    report.message = outcome.message;
+    report.combination = outcome.combination;
+    report.decision.excluded_ranks = outcome.excluded_ranks;
+    report.decision.finished = outcome.finished;
+    AddRows(recorded, record.used_rows, &report);
+    reports.push_back(report);
+  }
+  return reports;
+}
+
+// Applies the change to a copy of the options and has it validated as a
+// configuration would be, so that both have the same errors.
+
+namespace {
+
+bool IsEmpty(const RuleChange& change) {
+  return !change.rule.has_value() && !change.scope.has_value() &&
+         !change.step_scale.has_value() &&
+         !change.force_step_scale.has_value() &&
+         !change.learning_rate.has_value() &&
+         !change.adacons_beta.has_value() &&
+         !change.adacons_rescale.has_value() &&
+         !change.krum_byzantine_workers.has_value() &&
+         !change.krum_selected.has_value();
+}
+
+// An option that only rules with this trait have, and that is set.
+absl::Status CheckTrait(const Rule& rule, RuleTrait trait,
+                        absl::string_view field, const std::string& value) {
+  if (rule.Has(trait)) return absl::OkStatus();
+  return FieldError(field, value,
+                    absl::StrCat("with rule ", NamesOfRulesWith(trait),
+                                 "; the rule is ", Quoted(rule.name)));
+}
+
+absl::Status ChangeKrum(const RuleChange& change, RuleOptions* options) {
+  absl::Status status;
+  if (change.krum_byzantine_workers.has_value()) {
+    status.Update(CheckTrait(*options->rule, kTakesKrumOptions,
+                             "krum_byzantine_workers",
+                             absl::StrCat(*change.krum_byzantine_workers)));
+    options->krum.byzantine_workers = *change.krum_byzantine_workers;
+  }
+  if (change.krum_selected.has_value()) {
+    status.Update(CheckTrait(*options->rule, kSelectsSeveral, "krum_selected",
+                             absl::StrCat(*change.krum_selected)));
+    options->krum.selected = *change.krum_selected;
+  }
+  return status;
+}
+
+absl::Status ChangeAdacons(const RuleChange& change, RuleOptions* options) {
+  absl::Status status;
+  if (change.adacons_beta.has_value()) {
+    status.Update(CheckTrait(*options->rule, kTakesAdaconsOptions,
+                             "adacons_beta",
+                             absl::StrCat(*change.adacons_beta)));
+    options->adacons.beta = *change.adacons_beta;
+  }
+  if (!change.adacons_rescale.has_value()) return status;
+  status.Update(CheckTrait(*options->rule, kTakesAdaconsOptions,
+                           "adacons_rescale", Quoted(*change.adacons_rescale)));
+  if (!status.ok()) return status;
+  const absl::StatusOr<AdaconsRescale> rescale =
+      ParseAdaconsRescale("adacons_rescale", *change.adacons_rescale);
+  if (!rescale.ok()) return rescale.status();
+  options->adacons.rescale = *rescale;
+  return status;
+}
+
+void TakeRule(const Rule* rule, int32_t workers, RuleOptions* options) {
+  if (rule != options->rule) options->scope = rule->default_scope;
+  const auto is_new = [&](RuleTrait trait) {
+    return rule->Has(trait) && !options->rule->Has(trait);
+  };
+  if (is_new(kTakesKrumOptions)) {
+    options->krum.byzantine_workers = DefaultByzantineWorkers(workers);
+  }
+  if (is_new(kSelectsSeveral)) options->krum.selected = KrumOptions().selected;
+  if (is_new(kTakesAdaconsOptions)) {
+    // Epsilon is as configured: no change touches it.
+    options->adacons.beta = AdaconsOptions().beta;
+    options->adacons.rescale = AdaconsOptions().rescale;
+  }
+  options->rule = rule;
+}
+
+absl::Status ChangeRule(const RuleChange& change, int32_t workers,
+                        RuleOptions* options) {
+  if (change.rule.has_value()) {
+    const absl::StatusOr<const Rule*> rule = ParseRule("rule", *change.rule);
+    if (!rule.ok()) return rule.status();
+    TakeRule(*rule, workers, options);
+  }
+  if (change.scope.has_value()) {
+    const absl::StatusOr<Scope> scope = ParseScope("scope", *change.scope);
+    if (!scope.ok()) return scope.status();
+    options->scope = *scope;
+  }
+  absl::Status status = ChangeAdacons(change, options);
+  status.Update(ChangeKrum(change, options));
+  return status;
+}
+
+bool SameRule(const RuleOptions& a, const RuleOptions& b) {
+  return a.rule == b.rule && a.scope == b.scope &&
+         a.adacons.beta == b.adacons.beta &&
+         a.adacons.epsilon == b.adacons.epsilon &&
+         a.adacons.rescale == b.adacons.rescale;
+}
+
+}  // namespace
+
+absl::StatusOr<CombineOptions> ChangedCombination(const CombineOptions& before,
+                                                  const RuleChange& change,
+                                                  int32_t workers) {
+  if (IsEmpty(change)) {
+    return absl::InvalidArgumentError(
+        "nothing to change: must name a rule, scope, step_scale, "
+        "learning_rate or an option of theirs");
+  }
+  CombineOptions after = before;
+  absl::Status status = ChangeRule(change, workers, &after.rule);
+  if (!status.ok()) return status;
+  if (change.step_scale.has_value()) {
+    const absl::StatusOr<StepScale> kind =
+        ParseStepScale("step_scale", *change.step_scale);
+    if (!kind.ok()) return kind.status();
+    after.step_scale.kind = *kind;
+  }
+  if (change.force_step_scale.has_value()) {
+    after.step_scale.force = *change.force_step_scale;
+  }
+  if (change.learning_rate.has_value()) {
+    after.schedule.learning_rate = *change.learning_rate;
+  }
+  status = ValidateCombineOptions(after);
+  if (!status.ok()) return status;
+  return after;
+}
+
+CombinationNames NamesOf(const CombineOptions& options) {
+  return {std::string(options.rule.rule->name),
+          std::string(ScopeName(options.rule.scope)),
+          std::string(StepScaleName(options.step_scale.kind))};
+}
+
+void CarryState(const CombineOptions& before, const CombineOptions& after,
+                CombineState* state) {
+  if (!SameRule(before.rule, after.rule)) state->rule.clear();
+}
+
+// Facts as JSON, so that people can read them in a checkpoint's manifest, and a
+// field that a later release adds disturbs nobody.
+
+namespace {
+
+// A text of an older release lacks these.
+constexpr char kByzantineWorkers[] = "krum_byzantine_workers";
+constexpr char kSelected[] = "krum_selected";
+
+// Every field, and those that only some rules may have where they are set.
+Json RuleJson(const RuleChange& change) {
+  Json json{
+      {"rule", change.rule.value_or("")},
+      {"scope", change.scope.value_or("")},
+      {"step_scale", change.step_scale.value_or("")},
+      {"force_step_scale", change.force_step_scale.value_or(false)},
+      {"learning_rate", LosslessNumber(change.learning_rate.value_or(0))}};
+  json["adacons"] = change.adacons_beta.has_value();
+  json["adacons_beta"] = LosslessNumber(change.adacons_beta.value_or(0));
+  json["adacons_rescale"] = change.adacons_rescale.value_or("");
+  if (change.krum_byzantine_workers.has_value()) {
+    json[kByzantineWorkers] = *change.krum_byzantine_workers;
+  }
+  if (change.krum_selected.has_value()) {
+    json[kSelected] = *change.krum_selected;
+  }
+  return json;
+}
+
+RuleChange ReadRuleChange(const JsonMembers& members) {
+  RuleChange change;
+  change.rule.emplace();
+  change.scope.emplace();
+  change.step_scale.emplace();
+  change.force_step_scale.emplace();
+  change.learning_rate.emplace();
+  members.Take("rule", &*change.rule);
+  members.Take("scope", &*change.scope);
+  members.Take("step_scale", &*change.step_scale);
+  members.Take("force_step_scale", &*change.force_step_scale);
+  members.Take("learning_rate", &*change.learning_rate);
+  bool adacons = false;
+  members.Take("adacons", &adacons);
+  if (adacons) {
+    change.adacons_beta.emplace();
+    change.adacons_rescale.emplace();
+    members.Take("adacons_beta", &*change.adacons_beta);
+    members.Take("adacons_rescale", &*change.adacons_rescale);
+  }
+  if (members.Has(kByzantineWorkers)) {
+    members.TakeInteger(kByzantineWorkers,
+                        &change.krum_byzantine_workers.emplace());
+  }
+  if (members.Has(kSelected)) {
+    members.TakeInteger(kSelected, &change.krum_selected.emplace());
+  }
+  return change;
+}
+
+constexpr char kEvicted[] = "evicted";  // a text of an older release lacks it
+
+Json EvictedList(const std::vector<EvictedSession>& evicted) {
+  Json list = Json::array();
+  for (const EvictedSession& one : evicted) {
+    list.push_back(Json{{"session", one.session}, {"reason", one.reason}});
+  }
+  return list;
+}
+
+Json RuleList(const std::optional<RuleChange>& change) {
+  Json list = Json::array();
+  if (change.has_value()) list.push_back(RuleJson(*change));
+  return list;
+}
+
+}  // namespace
+
+void AddEvicted(const std::vector<EvictedSession>& more,
+                std::vector<EvictedSession>* evicted) {
+  for (const EvictedSession& one : more) {
+    const bool known =
+        std::any_of(evicted->begin(), evicted->end(),
+                    [&](const auto& it) { return it.session == one.session; });
+    if (!known) evicted->push_back(one);
+  }
+  if (evicted->size() <= kMaxEvictedSessions) return;
+  evicted->erase(evicted->begin(),
+                 evicted->end() - static_cast<int64_t>(kMaxEvictedSessions));
+}
+
+JobChanges AfterRewind(const JobChanges& sealed, const JobChanges& newest) {
+  JobChanges changes = sealed;
+  if (newest.rule.has_value()) {
+    changes.rule = newest.rule;
+    changes.next_rule = newest.next_rule;
+    changes.next_round = newest.next_round;
+  }
+  AddEvicted(newest.evicted, &changes.evicted);
+  return changes;
+}
+
+std::string JobChangesText(const JobChanges& changes) {
+  if (!changes.finished && !changes.rule.has_value() &&
+      !changes.next_rule.has_value() && changes.evicted.empty()) {
+    return "";
+  }
+  Json json{{"finished", changes.finished},
+            {"failed", changes.failed},
+            {"end_reason", changes.end_reason},
+            {"rule", RuleList(changes.rule)},
+            {"next_rule", RuleList(changes.next_rule)},
+            {"next_round", changes.next_round}};
+  if (!changes.evicted.empty()) json[kEvicted] = EvictedList(changes.evicted);
+  return JsonLine(json);
+}
+
+absl::StatusOr<JobChanges> ParseJobChanges(absl::string_view text) {
+  JobChanges changes;
+  if (text.empty()) return changes;
+  const Json json = Json::parse(text.begin(), text.end(), nullptr,
+                                /*allow_exceptions=*/false);
+  if (!json.is_object()) {
+    return absl::DataLossError("the job's facts are not a JSON object");
+  }
+  FieldErrors errors;
+  const JsonMembers members(json, "facts.", &errors);
+  members.Take("finished", &changes.finished);
+  members.Take("failed", &changes.failed);
+  members.Take("end_reason", &changes.end_reason);
+  members.TakeList("rule", [&](const JsonMembers& rule) {
+    changes.rule = ReadRuleChange(rule);
+  });
+  members.TakeList("next_rule", [&](const JsonMembers& rule) {
+    changes.next_rule = ReadRuleChange(rule);
+  });
+  members.TakeInteger("next_round", &changes.next_round);
+  std::vector<EvictedSession> evicted;
+  if (members.Has(kEvicted)) {
+    members.TakeList(kEvicted, [&](const JsonMembers& one) {
+      evicted.emplace_back();
+      one.TakeInteger("session", &evicted.back().session);
+      one.Take("reason", &evicted.back().reason);
+    });
+  }
+  if (!errors.empty()) return errors.status();
+  AddEvicted(evicted, &changes.evicted);
+  return changes;
+}
+
+std::string FactsText(const JobFacts& facts) {
+  return JsonLine(Json{
+      {"epoch", facts.epoch}, {"number", facts.number}, {"text", facts.text}});
+}
+
+absl::StatusOr<JobFacts> ParseFacts(absl::string_view text) {
+  JobFacts facts;
+  if (text.empty()) return facts;
+  const Json json = Json::parse(text.begin(), text.end(), nullptr,
+                                /*allow_exceptions=*/false);
+  if (!json.is_object()) {
+    return absl::DataLossError("the checkpoint's facts are not a JSON object");
+  }
+  FieldErrors errors;
+  const JsonMembers members(json, "facts.", &errors);
+  members.TakeInteger("epoch", &facts.epoch);
+  members.TakeInteger("number", &facts.number);
+  members.Take("text", &facts.text);
+  if (!errors.empty()) return errors.status();
+  return facts;
+}
+
+RuleChange ChangeTo(const CombineOptions& options) {
+  const CombinationNames names = NamesOf(options);
+  RuleChange change;
+  change.rule = names.rule;
+  change.scope = names.scope;
+  change.step_scale = names.step_scale;
+  change.force_step_scale = options.step_scale.force;
+  change.learning_rate = options.schedule.learning_rate;
+  if (options.rule.rule->Has(kTakesAdaconsOptions)) {
+    change.adacons_beta = options.rule.adacons.beta;
+    change.adacons_rescale =
+        std::string(AdaconsRescaleName(options.rule.adacons.rescale));
+  }
+  if (options.rule.rule->Has(kTakesKrumOptions)) {
+    change.krum_byzantine_workers = options.rule.krum.byzantine_workers;
+  }
+  if (options.rule.rule->Has(kSelectsSeveral)) {
+    change.krum_selected = options.rule.krum.selected;
+  }
+  return change;
 }
 
 }  // namespace agg

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,9 @@
 #include "server/combine/options.h"
 #include "server/combine/round_input.h"
 #include "server/coordinator/kept_outcomes.h"
+#include "server/round/combination_names.h"
+#include "server/round/recovery.h"
+#include "server/round/round_report.h"
 
 namespace agg {
 
@@ -51,10 +55,112 @@ absl::StatusOr<JobRecord> ParseJobRecord(absl::string_view text);
 
 // The state with which a job that is configured as `now` goes on: what a rule
 // remembers survives if the rule is the same, as for a change of rules in a
-// running job (rule_change.h). Nothing survives of a rule that had another
+// running job. Nothing survives of a rule that had another
 // number of segments than this job has.
 CombineState StateToGoOnWith(const JobRecord& record, const CombineOptions& now,
                              size_t num_tensors);
+
+// Rounds whose reports may be lost with their coordinator, as far as the job's
+// record has them: for the round log, which is to name each version (P28).
+
+// One report for each outcome of the record that is newer than `reported`,
+// oldest first. They have whose rows are in the version and why others are not,
+// and no numbers. A session whose rank cannot be told any more is left out;
+// its row has session 0 then. Pure.
+std::vector<RoundReport> RestoredReports(const JobRecord& record,
+                                         const VersionId& reported);
+
+// Another way of combining, for a job that is running: what may change, and
+// which part of the combination's state survives the change. Pure.
+
+// What is not set stays as it is; `scope` beside another rule than before
+// becomes that rule's default, and so does each option of a rule beside one
+// that takes it where the one before did not. So nothing is remembered of a
+// rule that is no longer in effect, which a restart would forget.
+struct RuleChange {
+  std::optional<std::string> rule;
+  std::optional<std::string> scope;
+  std::optional<std::string> step_scale;
+  std::optional<bool> force_step_scale;
+  std::optional<double> learning_rate;  // the schedule's
+  std::optional<double> adacons_beta;
+  std::optional<std::string> adacons_rescale;
+  std::optional<int32_t> krum_byzantine_workers;
+  std::optional<int32_t> krum_selected;
+};
+
+// The answer to an accepted change.
+struct RuleChangeResult {
+  CombinationNames before;  // of the open round
+  CombinationNames after;
+  uint64_t first_round = 0;  // the first one that is combined in the new way
+};
+
+// INVALID_ARGUMENT as ValidateCombineOptions, and for an empty change, unknown
+// names, and options of a rule without that rule. `workers`: the job's, for
+// defaults.
+absl::StatusOr<CombineOptions> ChangedCombination(const CombineOptions& before,
+                                                  const RuleChange& change,
+                                                  int32_t workers);
+
+CombinationNames NamesOf(const CombineOptions& options);
+
+// Makes `state`, left by rounds with `before`, that of a round with `after`:
+//  - The rule's state (AdaCons' momentum) starts anew unless rule, scope and
+//    AdaCons' options are the same: it belongs to this very rule.
+//  - The averages of sigma2 and mu2, and tau, go on: they measure gradients and
+//    progress, whatever the rule. Where the schedule is evaluated may move, as
+//    adascale and adamscale do so at tau, the others at the version.
+//  - Shadow rules do not change, and neither does their state.
+void CarryState(const CombineOptions& before, const CombineOptions& after,
+                CombineState* state);
+
+// What changes between two rounds, and a recovery must not forget (P37): that
+// the job has finished, rules that operators have set, and whom they have
+// evicted. Pure.
+
+// A session that an operator has ended: it never counts again.
+struct EvictedSession {
+  uint64_t session = 0;
+  std::string reason;  // what its calls get, with ABORTED
+};
+// Number of evicted sessions that are kept: the newest ones.
+inline constexpr size_t kMaxEvictedSessions = 256;
+
+// Adds those of `more` that `evicted` lacks, up to kMaxEvictedSessions.
+void AddEvicted(const std::vector<EvictedSession>& more,
+                std::vector<EvictedSession>* evicted);
+
+struct JobChanges {
+  bool finished = false;
+  bool failed = false;  // it has finished by giving up
+  std::string end_reason;
+  // Rule in effect; nothing: as configured.
+  std::optional<RuleChange> rule;
+  // Rule from round next_round on; nothing: as now.
+  std::optional<RuleChange> next_rule;
+  uint64_t next_round = 0;
+  std::vector<EvictedSession> evicted;  // oldest first
+};
+
+// What holds after a rewind (P37): how the job stood when the checkpoint was
+// taken, but what operators were told holds on, which is the newest rule, from
+// its own round on, and every eviction.
+JobChanges AfterRewind(const JobChanges& sealed, const JobChanges& newest);
+
+// One line of JSON; "" if nothing has changed.
+std::string JobChangesText(const JobChanges& changes);
+// Reads back what JobChangesText has made. DATA_LOSS: not JSON;
+// INVALID_ARGUMENT: a line for each field that is missing or of another type.
+absl::StatusOr<JobChanges> ParseJobChanges(absl::string_view text);
+
+// Facts with their place in the order, for a checkpoint's manifest: one line of
+// JSON. "": facts that were never set. ParseFacts has ParseJobChanges' errors.
+std::string FactsText(const JobFacts& facts);
+absl::StatusOr<JobFacts> ParseFacts(absl::string_view text);
+
+// The change that makes any combination `options`, as far as changes can.
+RuleChange ChangeTo(const CombineOptions& options);
 
 }  // namespace agg
 

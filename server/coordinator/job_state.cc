@@ -1,11 +1,15 @@
-// Sessions and the job's end; joins are in job_joins.cc, commits and rounds in
-// job_rounds.cc.
+// Sessions and the job's end, joins, commits and rounds.
 #include "server/coordinator/job_state.h"
 
 #include <algorithm>
+#include <map>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/base/field_error.h"
+#include "server/base/limit_error.h"
+#include "server/coordinator/coordinator_types.h"
 
 namespace agg {
 
@@ -287,6 +291,556 @@ Waiting JobState::waiting() const {
   waiting.has_round_timeout = options_.round_timeout > absl::ZeroDuration() ||
                               options_.round_timeout_mad > 0.0;
   return waiting;
+}
+
+// Joins, of new workers and of those who come back after an epoch (P26).
+
+absl::Status JobState::CheckJoin(const JoinCall& call) const {
+  // Who was in when it finished may ask where it stands.
+  if (finished_ && !Resumes(call.resume_session)) {
+    return FinishedError();
+  }
+  absl::Status status = ValidateJoin(call, options_.max_workers);
+  if (status.ok()) status = CheckIdentity(call);
+  if (status.ok()) status = CheckSessions(call);
+  return status.ok() ? CheckManifest(call) : status;
+}
+
+absl::Status JobState::CheckManifest(const JoinCall& call) const {
+  if (!manifest_.has_value()) return ValidateManifest(*call.manifest);
+  if (manifest_->Shares(call.manifest)) return absl::OkStatus();
+  if (ManifestIsUnheld()) {
+    return absl::UnavailableError(
+        "the manifest of those who were in before is being given up; join "
+        "again");
+  }
+  const absl::Status status = CompareManifests(**manifest_, *call.manifest);
+  if (status.ok() || manifest_of_.empty()) return status;
+  return absl::Status(
+      status.code(),
+      absl::StrCat(status.message(), "; the job's is that of ", manifest_of_,
+                   ", which came first",
+                   seeded_ || seed_committed_.has_value()
+                       ? ""
+                       : ", and stays until all who joined with it have left "
+                         "or are evicted"));
+}
+
+bool JobState::ManifestIsUnheld() const {
+  return manifest_.has_value() && members_.empty() && !seeded_ &&
+         !seed_committed_.has_value();
+}
+
+void JobState::ForgetManifest() {
+  manifest_.reset();
+  manifest_of_.clear();
+}
+
+bool JobState::IsInItsOwnWay(const JoinCall& call) const {
+  return manifest_.has_value() && !seeded_ && !seed_committed_.has_value() &&
+         members_.size() == 1 && members_.count(call.rank) == 1 &&
+         ValidateJoin(call, options_.max_workers).ok() &&
+         CheckIdentity(call).ok() && ValidateManifest(*call.manifest).ok() &&
+         !CompareManifests(**manifest_, *call.manifest).ok();
+}
+
+void JobState::EndFormerSession(const JoinCall& call) {
+  const std::string reason =
+      absl::StrCat("superseded: another session joins as rank ", call.rank);
+  effects_.events.push_back(
+      {members_.at(call.rank).session,
+       JobEvent{JobEventKind::kSuperseded, version_, reason}});
+  RemoveMember(call.rank, DepartureKind::kSuperseded,
+               absl::AbortedError(reason));
+}
+
+absl::Status JobState::CheckIdentity(const JoinCall& call) const {
+  const auto member = members_.find(call.rank);
+  if (member == members_.end() || call.may_take_over ||
+      member->second.identity.empty() ||
+      member->second.identity == call.identity) {
+    return absl::OkStatus();
+  }
+  return absl::PermissionDeniedError(
+      absl::StrCat("rank is ", call.rank,
+                   ", whose session belongs to another identity; "
+                   "allowed: that identity, or one with the role admin"));
+}
+
+absl::Status JobState::CheckSessions(const JoinCall& call) const {
+  int32_t own = 0;
+  int32_t all = 0;
+  for (const auto& [rank, member] : members_) {
+    if (rank == call.rank) continue;  // this Join takes its place
+    ++all;
+    if (member.identity == call.identity) ++own;
+  }
+  if (call.max_own_sessions > 0 && own >= call.max_own_sessions) {
+    return LimitError(
+        "max_sessions", absl::StrCat("identity ", Quoted(call.identity)),
+        absl::StrCat(own), absl::StrCat(call.max_own_sessions, " at a time"));
+  }
+  if (call.max_sessions > 0 && all >= call.max_sessions) {
+    return LimitError("max_sessions", "all callers", absl::StrCat(all),
+                      absl::StrCat(call.max_sessions, " at a time"));
+  }
+  return absl::OkStatus();
+}
+
+bool JobState::HasContribution(int32_t rank, uint64_t session) const {
+  const auto found = contributions_.find(rank);
+  return found != contributions_.end() && found->second.session == session;
+}
+
+// Sessions of former epochs are below it, so that the highest of a rank is its
+// newest.
+uint64_t JobState::epoch_first_session() const {
+  constexpr uint64_t kPerEpoch = 4096;
+  return std::min(epoch_, uint64_t{1} << 51) * kPerEpoch;
+}
+
+absl::StatusOr<uint64_t> JobState::SessionFor(const JoinCall& call) const {
+  const uint64_t first = epoch_first_session();
+  const uint64_t fresh = std::max(highest_session_, first) + 1;
+  const uint64_t former = call.resume_session;
+  if (former == 0) return fresh;
+  const absl::StatusOr<int32_t> rank = sessions_.Rank(former);
+  if (rank.ok()) {
+    // A rank has one process: this one calls itself something else.
+    if (*rank == call.rank) return former;
+    return FieldError("resume_session", absl::StrCat(former),
+                      absl::StrCat("a session of rank ", call.rank,
+                                   "; this one is of rank ", *rank));
+  }
+  if (absl::IsAborted(rank.status())) return rank.status();
+  const auto member = members_.find(call.rank);
+  if (member != members_.end() && member->second.session > former) {
+    return absl::AbortedError(
+        absl::StrCat("superseded: another session joined as rank ", call.rank));
+  }
+  const auto newest = newest_sessions_.find(call.rank);
+  if (newest != newest_sessions_.end() && newest->second > former) return fresh;
+  // One that ran out gets a new number, and so does one that nobody can have.
+  const bool known = sessions_.Knows(former);
+  return known || former >= first ? fresh : former;
+}
+
+uint64_t JobState::MadeOf(uint64_t version) const {
+  if (version == version_) return made_;
+  const std::optional<RoundResult> outcome =
+      version == 0 ? std::nullopt : outcomes_.Find(version - 1, 0, 0);
+  return outcome.has_value() ? outcome->epoch : 0;
+}
+
+bool JobState::Rewound(const JoinCall& call) const {
+  if (call.resume_session == 0 || !seeded_) return false;
+  if (call.resume_version > version_) return true;
+  if (call.resume_made == 0) return false;
+  const uint64_t made = MadeOf(call.resume_version);
+  return call.resume_made < history_ || (made != 0 && made != call.resume_made);
+}
+
+JoinResult JobState::ResultFor(const JoinCall& call,
+                               const Member& member) const {
+  JoinResult result;
+  result.session = member.session;
+  result.epoch = epoch_;
+  result.version = version_;
+  result.made = made_;
+  result.rewound = Rewound(call);
+  result.seeded = seeded_;
+  result.seed_role = !seeded_ && seed_session_ == member.session;
+  result.first_round = member.first_round;
+  result.committed = contributions_.count(member.rank) != 0;
+  result.finished = finished_;
+  result.manifest = *manifest_;
+  return result;
+}
+
+JoinResult JobState::ResumeJoin(const JoinCall& call, absl::Time now) {
+  Member& member = members_.at(call.rank);
+  member.lease_end = std::max(member.lease_end, now + options_.lease);
+  member.disconnected = false;
+  member.client = call.client;
+  JoinResult result = ResultFor(call, member);
+  result.resumed = true;
+  return result;
+}
+
+SessionChange JobState::BeginJoin(const JoinCall& call, uint64_t session) {
+  SessionChange change;
+  change.session = session;
+  change.rank = call.rank;
+  change.client = call.client;
+  change.identity = call.identity;
+  highest_session_ = std::max(highest_session_, session);
+  newest_sessions_[call.rank] = session;
+  const auto former = members_.find(call.rank);
+  if (former != members_.end()) {
+    change.replaces = former->second.session;
+    change.keep_row = HasContribution(call.rank, change.replaces);
+    change.reason =
+        absl::StrCat("superseded: another session joined as rank ", call.rank);
+    effects_.events.push_back(
+        {change.replaces,
+         JobEvent{JobEventKind::kSuperseded, version_, change.reason}});
+    replaced_first_round_ = former->second.first_round;
+    EndSession(call.rank, DepartureKind::kSuperseded,
+               absl::AbortedError(change.reason));
+    if (seed_session_ == change.replaces) seed_session_ = 0;
+  }
+  if (!seeded_ && seed_session_ == 0 && !seed_committed_.has_value()) {
+    seed_session_ = session;
+    change.seed_role = true;
+  }
+  change.first_round = FirstRound(call, change);
+  return change;
+}
+
+uint64_t JobState::FirstRound(const JoinCall& call,
+                              const SessionChange& change) const {
+  if (contributions_.count(change.rank) != 0) return version_ + 1;
+  // It was in before this coordinator knew it: the open round is its own.
+  if (call.resume_session == change.session) return version_;
+  if (!seeded_ || !started_) return version_;
+  if (change.replaces != 0) return std::max(replaced_first_round_, version_);
+  // Nobody is in the open round: there is nothing to disturb.
+  if (members_.empty() && contributions_.empty()) return version_;
+  // The open round cannot close without more workers: this is one of them.
+  if (options_.floor_policy != FloorPolicy::kWarn &&
+      NumIn() < options_.min_workers) {
+    return version_;
+  }
+  return version_ + 1;
+}
+
+JoinResult JobState::FinishJoin(const JoinCall& call,
+                                const SessionChange& change, absl::Time now) {
+  if (!manifest_.has_value()) {
+    manifest_ = call.manifest;
+    manifest_of_ = absl::StrCat("rank ", call.rank, " (", call.client,
+                                call.identity.empty() ? "" : ", identity ",
+                                call.identity, ")");
+  }
+  Member member;
+  member.rank = call.rank;
+  member.session = change.session;
+  member.client = call.client;
+  member.identity = call.identity;
+  member.first_round = FirstRound(call, change);
+  member.lease_end = now + options_.lease;
+  members_[call.rank] = member;
+  sessions_.Begin(change.session, call.rank, member.first_round, member.client,
+                  member.identity);
+  last_left_ = false;
+  JoinResult result = ResultFor(call, member);
+  result.replaced = change.replaces;
+  return result;
+}
+
+void JobState::CancelJoin(const SessionChange& change) {
+  // Some shards may have taken the session before another one refused it.
+  SessionChange undo;
+  undo.session = change.session;
+  undo.rank = change.rank;
+  undo.remove = true;
+  undo.keep_row = true;  // a row of the rank is a former session's
+  undo.reason = "the join was refused";
+  effects_.changes.push_back(undo);
+  // A session that has ended there is not given again: those shards would
+  // refuse its calls for ever.
+  sessions_.Begin(change.session, change.rank);
+  sessions_.End(change.session, absl::NotFoundError(undo.reason));
+  if (seed_session_ == change.session) PassSeedRole();
+}
+
+// The second half of a JobState: commits, outcomes and rounds.
+
+// --- Commits ----------------------------------------------------------------
+
+absl::Status JobState::CheckSeedRole(uint64_t session) const {
+  if (session == seed_session_) return absl::OkStatus();
+  return absl::AlreadyExistsError(
+      seeded_ ? absl::StrCat("the job is seeded; Pull its current version ",
+                             version_)
+              : "another worker has the seed role; Pull version 0 instead");
+}
+
+RoundResult JobState::SeededResult(uint32_t attempt) const {
+  RoundResult outcome;
+  outcome.epoch = history_;
+  outcome.kind = OutcomeKind::kSeeded;
+  outcome.included = attempt == seed_attempt_;
+  outcome.finished = finished_;
+  return outcome;
+}
+
+OutcomeAnswer JobState::CommitSeed(const CommitCall& call) {
+  const absl::Status status = CheckSeedRole(call.session);
+  if (!status.ok()) return status;
+  if (seeded_) return std::optional<RoundResult>(SeededResult(call.attempt));
+  if (!call.pushed.ok()) return call.pushed;
+  // A late repeat of a lower attempt changes nothing.
+  if (seed_committed_ != call.session || call.attempt > seed_attempt_) {
+    seed_committed_ = call.session;
+    seed_attempt_ = call.attempt;
+  }
+  return std::optional<RoundResult>();
+}
+
+OutcomeAnswer JobState::Commit(const CommitCall& call, absl::Time now) {
+  absl::Status status = ValidateCommit(call.info);
+  if (status.ok()) status = CheckEpoch(call.epoch);
+  if (!status.ok()) return status;
+  const absl::StatusOr<Member*> member = Find(call.session);
+  if (!member.ok()) return member.status();
+  if (manifest_.has_value()) {
+    status = ValidateAbsentTensors(call.info.absent_tensors, **manifest_);
+    if (!status.ok()) return status;
+  }
+  return call.kind == PushKind::kSeed ? CommitSeed(call)
+                                      : CommitGradient(call, **member, now);
+}
+
+bool JobState::OnItsWay(uint64_t round) const {
+  return seeded_ ? closing_ && round == version_ + 1
+                 : seed_committed_.has_value() && round == 0;
+}
+
+absl::Status JobState::CheckRound(const CommitCall& call,
+                                  const Member& member) const {
+  if (finished_) {
+    return FinishedError();
+  }
+  const bool to_come = !seeded_ || call.round > version_;
+  if ((to_come && !OnItsWay(call.round)) || member.first_round > call.round) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "commit of round ", call.round, "; ",
+        seeded_ ? absl::StrCat("current version ", version_,
+                               ", this session takes part from round ",
+                               member.first_round)
+                : "no version is published yet"));
+  }
+  return absl::OkStatus();
+}
+
+OutcomeAnswer JobState::CommitGradient(const CommitCall& call,
+                                       const Member& member, absl::Time now) {
+  if (seeded_ && call.round < version_) {
+    return Outcome({call.kind, call.round, call.session, call.attempt});
+  }
+  const absl::Status status = CheckRound(call, member);
+  if (!status.ok()) return status;
+  // A version can be pulled from the shards shortly before the coordinator
+  // knows that all of them have published it: commits of its round may come
+  // while it is on its way.
+  const bool on_its_way = OnItsWay(call.round);
+  std::map<int32_t, Contribution>& contributions =
+      on_its_way ? next_contributions_ : contributions_;
+  // Late for a round that is closing, a repeat, or an attempt that a higher one
+  // has replaced: it waits for the outcome, which says whether its row is in.
+  const auto former = contributions.find(member.rank);
+  if ((closing_ && !on_its_way) || (former != contributions.end() &&
+                                    former->second.attempt >= call.attempt)) {
+    return std::optional<RoundResult>();
+  }
+  if (!call.pushed.ok()) return call.pushed;
+  if (!call.reported) return std::optional<RoundResult>();
+  if (contributions_.empty()) waiting_since_ = now;
+  Contribution contribution{call.session, call.attempt, call.row_crc32c,
+                            call.info,    now,          call.waves};
+  contribution.info.row.rank = member.rank;
+  contributions[member.rank] = std::move(contribution);
+  return std::optional<RoundResult>();
+}
+
+void JobState::NoteWaves(const CompleteRow& row, int waves) {
+  if (!seeded_ || row.round != version_) return;
+  for (auto& [rank, contribution] : contributions_) {
+    if (contribution.session != row.session ||
+        contribution.attempt != row.attempt) {
+      continue;
+    }
+    contribution.waves = std::max(contribution.waves, waves);
+  }
+}
+
+std::optional<int32_t> JobState::TooLate(const CommitCall& call) const {
+  if (call.kind != PushKind::kGradient || !seeded_ || call.epoch != epoch_) {
+    return std::nullopt;
+  }
+  const absl::StatusOr<int32_t> rank = sessions_.Rank(call.session);
+  if (!rank.ok() || members_.at(*rank).first_round > call.round) {
+    return std::nullopt;
+  }
+  const bool closing =
+      closing_ && call.round == version_ && contributions_.count(*rank) == 0;
+  if (call.round >= version_ && !closing) return std::nullopt;
+  return *rank;
+}
+
+OutcomeAnswer JobState::Answer(const OutcomeQuery& query) const {
+  if (query.kind == PushKind::kGradient) {
+    return Outcome(query);
+  }
+  if (!seeded_) return std::optional<RoundResult>();
+  // The seeder may have gone since; its waiter has its answer then.
+  const absl::StatusOr<int32_t> rank = sessions_.Rank(query.session);
+  if (!rank.ok()) return rank.status();
+  const absl::Status status = CheckSeedRole(query.session);
+  if (!status.ok()) return status;
+  return std::optional<RoundResult>(SeededResult(query.attempt));
+}
+
+OutcomeAnswer JobState::Outcome(const OutcomeQuery& query) const {
+  if (!seeded_ || query.round >= version_) {
+    if (finished_) return FinishedError();
+    // The next version may be on its way (see CommitGradient), so that its
+    // round can be waited for. Nobody computes on a later one yet.
+    if (query.round > version_ + 1) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "wait for round ", query.round, "; current version ", version_));
+    }
+    return std::optional<RoundResult>();
+  }
+  std::optional<RoundResult> outcome =
+      outcomes_.Find(query.round, query.session, query.attempt);
+  if (outcome.has_value()) {
+    // What a record kept of the last round was written before its end was.
+    if (outcome->version == version_) outcome->finished = finished_;
+    return outcome;
+  }
+  if (WasUsed(query)) {
+    // A worker that was away for long must not count its row as lost.
+    outcome.emplace();
+    outcome->epoch = MadeOf(query.round + 1);  // 0: not known any more
+    outcome->round = query.round;
+    outcome->version = query.round + 1;
+    outcome->included = true;
+    outcome->finished = finished_;
+    outcome->message =
+        "the row was used; what else is said of the round is "
+        "no longer kept";
+    return outcome;
+  }
+  return absl::OutOfRangeError(
+      absl::StrCat("the outcome of round ", query.round,
+                   " is no longer kept; current version ", version_));
+}
+
+bool JobState::WasUsed(const OutcomeQuery& query) const {
+  return query.session != 0 &&
+         std::any_of(
+             used_rows_.begin(), used_rows_.end(), [&](const auto& entry) {
+               const UsedRow& row = entry.second;
+               return row.session == query.session &&
+                      row.round == query.round && row.attempt == query.attempt;
+             });
+}
+
+void JobState::FinishSeed(uint32_t attempt, absl::Time now) {
+  seeded_ = true;
+  seed_committed_.reset();
+  seed_attempt_ = attempt;  // a higher one may have been committed meanwhile
+  version_ = 0;
+  made_ = epoch_;
+  history_ = epoch_;
+  line_ = epoch_;
+  OpenRound(now);
+}
+
+// --- Rounds -----------------------------------------------------------------
+
+int32_t JobState::NumIn() const {
+  const auto gone = std::count_if(
+      contributions_.begin(), contributions_.end(),
+      [this](const auto& entry) { return members_.count(entry.first) == 0; });
+  return static_cast<int32_t>(members_.size()) + static_cast<int32_t>(gone);
+}
+
+CloseSnapshot JobState::close_snapshot() const {
+  CloseSnapshot snapshot;
+  snapshot.started = started_;
+  snapshot.num_live = static_cast<int32_t>(members_.size());
+  snapshot.num_in = NumIn();
+  snapshot.all_left = last_left_;
+  snapshot.num_contributions = static_cast<int32_t>(contributions_.size());
+  for (const auto& [rank, member] : members_) {
+    if (member.first_round > version_) {
+      ++snapshot.num_joining;
+      continue;
+    }
+    ++snapshot.num_members;
+    if (contributions_.count(rank) == 0) ++snapshot.num_waiting;
+  }
+  // A row whose worker has gone counts as a member's: so does a row whose rank
+  // has a new session that waits for the next round.
+  for (const auto& [rank, contribution] : contributions_) {
+    const auto member = members_.find(rank);
+    if (member == members_.end() || member->second.first_round > version_) {
+      ++snapshot.num_members;
+    }
+  }
+  snapshot.opened_at = opened_at_;
+  snapshot.waiting_since = waiting_since_;
+  return snapshot;
+}
+
+void JobState::Start(absl::Time now) {
+  if (started_) return;
+  started_ = true;
+  if (!contributions_.empty()) waiting_since_ = now;
+}
+
+std::vector<int32_t> JobState::MissingRanks() const {
+  std::vector<int32_t> missing;
+  for (const auto& [rank, member] : members_) {
+    if (member.first_round <= version_ && contributions_.count(rank) == 0) {
+      missing.push_back(rank);
+    }
+  }
+  return missing;
+}
+
+void JobState::OpenRound(absl::Time now) {
+  contributions_ = std::exchange(next_contributions_, {});
+  opened_at_ = now;
+  waiting_since_ = contributions_.empty() ? absl::InfiniteFuture() : now;
+}
+
+std::string JobState::TauReached(double tau) {
+  return absl::StrCat("tau (", tau, ") has reached scale_invariant_iterations");
+}
+
+std::string JobState::MaxRoundsReached() const {
+  return absl::StrCat("max_rounds (", options_.max_rounds, ") is reached");
+}
+
+void JobState::FinishRound(RoundResult outcome, absl::Time now,
+                           const std::string& failure) {
+  std::map<uint64_t, uint32_t> included;
+  for (int32_t rank : outcome.ranks) {
+    const auto found = contributions_.find(rank);
+    if (found != contributions_.end()) {
+      included[found->second.session] = found->second.attempt;
+      used_rows_[rank] = {found->second.session, outcome.round,
+                          found->second.attempt};
+    }
+  }
+  closing_ = false;
+  version_ = outcome.version;
+  made_ = outcome.epoch;
+  OpenRound(now);
+  if (!failure.empty()) Fail(failure);
+  if (outcome.finished) {
+    Finish(TauReached(outcome.tau));
+  }
+  if (options_.max_rounds > 0 && version_ >= options_.max_rounds) {
+    Finish(MaxRoundsReached());
+  }
+  FinishIfLastLeft();
+  outcome.finished = finished_;
+  outcomes_.Add(std::move(outcome), std::move(included));
 }
 
 }  // namespace agg

@@ -18,19 +18,67 @@
 #include "proto/shared_manifest.h"
 #include "server/coordinator/close_policy.h"
 #include "server/coordinator/coordinator_types.h"
-#include "server/coordinator/departures.h"
-#include "server/coordinator/job_facts.h"
 #include "server/coordinator/job_record.h"
-#include "server/coordinator/job_start.h"
-#include "server/coordinator/job_types.h"
 #include "server/coordinator/kept_outcomes.h"
-#include "server/coordinator/round_result.h"
 #include "server/coordinator/waiting_text.h"
 #include "server/round/recovery.h"
 #include "server/round/session_table.h"
 #include "server/round/shard_peer.h"
+#include "server/round/worker_transports.h"
 
 namespace agg {
+
+// What a JobState consists of and what it asks its owner to do: plain values.
+
+// A worker that takes part, in one life of it.
+struct Member {
+  int32_t rank = 0;
+  uint64_t session = 0;
+  std::string client;
+  std::string identity;  // to whom the session belongs; "": to anybody
+  uint64_t first_round = 0;
+  absl::Time lease_end;
+  bool disconnected = false;  // its stream broke; it has the grace
+  WorkerTransports transports;
+};
+
+// A committed row of the open round; outlives its worker (P6).
+struct Contribution {
+  uint64_t session = 0;
+  uint32_t attempt = 0;
+  std::vector<uint32_t> row_crc32c;  // as of CommitCall
+  CommitInfo info;                   // with the rank
+  absl::Time committed_at;
+  int waves = 0;  // as of CommitCall
+};
+
+// What the owner has to do or to send, in order.
+struct JobEffects {
+  std::vector<SessionChange> changes;                    // to all shards
+  std::vector<std::pair<uint64_t, JobEvent>> events;     // session, or 0: all
+  std::vector<std::pair<uint64_t, absl::Status>> ended;  // sessions
+  std::vector<Departure> departures;  // for people; one for each of `ended`
+};
+
+// What a job goes on from after an epoch has ended: plain values.
+
+// A seeded job at a version that all shards have (P18, P29).
+struct JobStart {
+  VersionId id;
+  Manifest manifest;
+  std::vector<MemberState> members;  // one for each rank at most
+  // Sessions that are known to be over, with the reasons; none is a member's.
+  SessionTable sessions;
+  // Those of them that some shard takes for alive: the rank by session.
+  std::map<uint64_t, int32_t> over;
+  uint64_t highest_session = 0;  // that anybody has heard of
+  JobRecord record;
+  // The checkpoint that it comes from; nothing: from memory.
+  std::optional<VersionId> restored;
+  bool borrowed = false;  // that one is another job's
+  // What was made of copies and checkpoints, for people; "": as it was.
+  std::string restore;
+};
 
 // Thread-compatible; every time comes in as `now`. Invariants:
 //  1. At most one live session per rank; sessions never come back.

@@ -3,12 +3,121 @@
 #include "server/coordinator/outcome_waiters.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
 namespace agg {
+
+// A table of the streams that speak for sessions. It is apart from JobState,
+// which knows sessions and leases, because a stream's end is not a session's
+// end.
+
+uint64_t Attendance::Open(uint64_t session, EventCallback on_event) {
+  const uint64_t number = next_number_++;
+  newest_[session] = {number, std::move(on_event)};
+  return number;
+}
+
+std::optional<uint64_t> Attendance::Close(uint64_t stream) {
+  // There are as many sessions as workers, and streams end rarely: a search is
+  // cheaper to read than a second map.
+  const auto found = std::find_if(
+      newest_.begin(), newest_.end(),
+      [stream](const auto& entry) { return entry.second.number == stream; });
+  if (found == newest_.end()) return std::nullopt;
+  const uint64_t session = found->first;
+  newest_.erase(found);
+  return session;
+}
+
+void Attendance::Forget(uint64_t session) { newest_.erase(session); }
+
+bool Attendance::Attends(uint64_t session) const {
+  return newest_.count(session) != 0;
+}
+
+Attendance::EventCallback Attendance::CallbackOf(uint64_t session) const {
+  const auto found = newest_.find(session);
+  return found == newest_.end() ? nullptr : found->second.on_event;
+}
+
+std::vector<Attendance::EventCallback> Attendance::AllCallbacks() const {
+  std::vector<EventCallback> callbacks;
+  for (const auto& [session, stream] : newest_) {
+    callbacks.push_back(stream.on_event);
+  }
+  return callbacks;
+}
+
+// What is on its way and what waits are apart, since what comes while shards
+// are asked is on none of them yet.
+
+namespace {
+
+template <typename Answers>
+void Take(Answers* answers, const absl::Status& status, DeferredCalls* calls) {
+  for (auto& answer : *answers) {
+    calls->Add([done = std::move(answer.done), status] { done(status); });
+  }
+  answers->clear();
+}
+
+}  // namespace
+
+void KeptAnswers::Add(std::string what, absl::Time now, Done done) {
+  waiting_.push_back({std::move(what), now + kTimeout, std::move(done)});
+}
+
+void KeptAnswers::Send() {
+  sent_.insert(sent_.end(), std::make_move_iterator(waiting_.begin()),
+               std::make_move_iterator(waiting_.end()));
+  waiting_.clear();
+}
+
+DeferredCalls KeptAnswers::Kept() {
+  DeferredCalls calls;
+  Take(&sent_, absl::OkStatus(), &calls);
+  return calls;
+}
+
+void KeptAnswers::NotKept() {
+  waiting_.insert(waiting_.begin(), std::make_move_iterator(sent_.begin()),
+                  std::make_move_iterator(sent_.end()));
+  sent_.clear();
+}
+
+DeferredCalls KeptAnswers::Refuse(const absl::Status& reason) {
+  DeferredCalls calls;
+  Take(&sent_, reason, &calls);
+  Take(&waiting_, reason, &calls);
+  return calls;
+}
+
+DeferredCalls KeptAnswers::Expire(absl::Time now, const std::string& why) {
+  DeferredCalls calls;
+  for (std::vector<Answer>* answers : {&sent_, &waiting_}) {
+    std::vector<Answer> left;
+    for (Answer& answer : *answers) {
+      if (now < answer.until) {
+        left.push_back(std::move(answer));
+        continue;
+      }
+      calls.Add([done = std::move(answer.done),
+                 status = absl::UnavailableError(absl::StrCat(
+                     answer.what,
+                     ", but not all shards have confirmed it "
+                     "within ",
+                     absl::FormatDuration(kTimeout),
+                     ", so that the loss of a process may undo it: ", why,
+                     "; the call may be repeated"))] { done(status); });
+    }
+    *answers = std::move(left);
+  }
+  return calls;
+}
 
 void OutcomeWaiters::Reply(const Callback& done, const OutcomeAnswer& answer) {
   if (answer.ok()) {

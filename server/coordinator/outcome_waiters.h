@@ -6,14 +6,111 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "server/coordinator/deferred_calls.h"
-#include "server/coordinator/round_result.h"
+#include "absl/time/time.h"
+#include "server/coordinator/coordinator_types.h"
 
 namespace agg {
+
+// Callbacks that wait until a lock is released.
+
+// Whoever changes state under a lock collects here what others have to hear,
+// and calls Run after the lock is released: a callback may take locks of its
+// own, or call back. Thread-compatible.
+class DeferredCalls {
+ public:
+  void Add(std::function<void()> call) { calls_.push_back(std::move(call)); }
+  void Add(DeferredCalls others) {
+    for (std::function<void()>& call : others.calls_) Add(std::move(call));
+  }
+  bool empty() const { return calls_.empty(); }
+
+  // In the order of Add. REQUIRES: no lock is held.
+  void Run() const {
+    for (const std::function<void()>& call : calls_) call();
+  }
+
+ private:
+  std::vector<std::function<void()>> calls_;
+};
+
+// Which sessions attend: who holds an Attend stream open, and where events for
+// a session go. The one place that knows.
+
+// A worker that reconnects opens its next stream before the server has noticed
+// the end of the former one. So a session may have several streams, of which
+// the newest speaks for it (P33): it gets the events, and the session attends
+// until that one ends. Older ones are forgotten. Thread-compatible.
+class Attendance {
+ public:
+  using EventCallback = std::function<void(const JobEvent&)>;
+
+  // A stream of `session` has opened. Returns the stream's number, for Close.
+  uint64_t Open(uint64_t session, EventCallback on_event);
+  // The stream has ended. Returns its session if this was the newest stream of
+  // it; nothing if a newer one has opened, or the session has been forgotten.
+  std::optional<uint64_t> Close(uint64_t stream);
+  // The session is over: later Close calls of its streams do nothing.
+  void Forget(uint64_t session);
+  void ForgetAll() { newest_.clear(); }
+
+  bool Attends(uint64_t session) const;
+  // Where events for the session go; null if it does not attend.
+  EventCallback CallbackOf(uint64_t session) const;
+  // One callback for each session that attends.
+  std::vector<EventCallback> AllCallbacks() const;
+
+ private:
+  struct Stream {
+    uint64_t number;
+    EventCallback on_event;
+  };
+  std::map<uint64_t, Stream> newest_;  // by session
+  uint64_t next_number_ = 1;
+};
+
+// Answers that go out when all shards keep what they say (P50): so that no
+// process that is lost behind one takes it along.
+
+// Thread-compatible. Each `done` is called once, by what the methods return.
+class KeptAnswers {
+ public:
+  using Done = std::function<void(const absl::Status&)>;
+  // How long an answer waits for shards, which may be frozen or gone.
+  static constexpr absl::Duration kTimeout = absl::Seconds(30);
+
+  size_t size() const { return waiting_.size() + sent_.size(); }
+  // `what` has been done, in words: "rank 1 is evicted". It waits for the next
+  // Send.
+  void Add(std::string what, absl::Time now, Done done);
+  // All that wait so far go to the shards with what is sent now.
+  void Send();
+  // All shards have what was sent.
+  DeferredCalls Kept();
+  // They have not: it is sent again.
+  void NotKept();
+  // Nothing will be sent any more.
+  DeferredCalls Refuse(const absl::Status& reason);
+  // UNAVAILABLE for those that have waited for kTimeout: what was done, who is
+  // waited for (`why`), and that the call may be repeated.
+  DeferredCalls Expire(absl::Time now, const std::string& why);
+
+ private:
+  struct Answer {
+    std::string what;
+    absl::Time until;
+    Done done;
+  };
+  std::vector<Answer> waiting_;
+  std::vector<Answer> sent_;  // on their way
+};
 
 // Each callback is called exactly once, by the DeferredCalls that a method
 // returns, unless its waiter is removed; until then it is kept here.

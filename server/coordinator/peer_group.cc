@@ -3,6 +3,7 @@
 #include "server/coordinator/peer_group.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -11,6 +12,150 @@
 #include "server/round/orderly_stop.h"
 
 namespace agg {
+
+// Notes when calls begin and end. The threads of a round write here, the one
+// that looks at deadlines and those that ask for the status read.
+
+namespace {
+
+// A shorter wait is the ordinary course of a round.
+constexpr absl::Duration kWorthSaying = absl::Seconds(5);
+
+}  // namespace
+
+PhaseWatch::PhaseWatch(const Clock* clock, absl::Duration timeout,
+                       std::vector<std::string> shards)
+    : clock_(clock),
+      timeout_(timeout),
+      shards_(std::move(shards)),
+      running_(shards_.size()),
+      num_late_(shards_.size(), 0) {}
+
+PhaseWatch::Call::Call(PhaseWatch* watch, int shard, const Phase& phase)
+    : watch_(watch), shard_(shard) {
+  Running running;
+  running.kind = absl::StrCat("phase ", PhaseName(phase.kind));
+  running.name = absl::StrCat(running.kind, " of round ", phase.round);
+  running.epoch = phase.epoch;
+  running.round = phase.round;
+  watch->Begin(shard, std::move(running));
+}
+
+PhaseWatch::Call::Call(PhaseWatch* watch, int shard, const char* name,
+                       uint64_t epoch)
+    : watch_(watch), shard_(shard) {
+  Running running;
+  running.kind = name;
+  running.name = name;
+  running.epoch = epoch;
+  watch->Begin(shard, std::move(running));
+}
+
+void PhaseWatch::Begin(int shard, Running running) {
+  running.on = true;
+  running.since = clock_->Now();
+  running.moved_at = running.since;
+  MutexLock lock(&mutex_);
+  running_[static_cast<size_t>(shard)] = std::move(running);
+}
+
+PhaseWatch::Call::~Call() {
+  MutexLock lock(&watch_->mutex_);
+  watch_->running_[static_cast<size_t>(shard_)].on = false;
+}
+
+std::vector<LatePhase> PhaseWatch::TakeLate(
+    const std::vector<uint64_t>& progress) {
+  const absl::Time now = clock_->Now();
+  std::vector<LatePhase> late;
+  MutexLock lock(&mutex_);
+  for (size_t i = 0; i < running_.size(); ++i) {
+    Running& call = running_[i];
+    if (!call.on || call.said) continue;
+    if (i < progress.size()) {
+      // The first look has nothing to compare with.
+      if (call.progress.value_or(progress[i]) != progress[i]) {
+        call.moved = true;
+        call.moved_at = now;
+      }
+      call.progress = progress[i];
+    }
+    if (now - call.moved_at < timeout_) continue;
+    call.said = true;
+    ++num_late_[i];
+    late.push_back(
+        {static_cast<int>(i), call.epoch,
+         absl::StrCat(
+             shards_[i],
+             call.moved ? " has made no progress in " : " has not answered ",
+             call.name, call.moved ? " for " : " within ",
+             absl::FormatDuration(timeout_), " (phase_timeout_seconds)")});
+  }
+  return late;
+}
+
+std::vector<uint64_t> PhaseWatch::num_late() const {
+  MutexLock lock(&mutex_);
+  return num_late_;
+}
+
+std::string PhaseWatch::WaitingText() const {
+  const absl::Time now = clock_->Now();
+  std::vector<std::string> names;
+  MutexLock lock(&mutex_);
+  const Running* longest = nullptr;
+  for (size_t i = 0; i < running_.size(); ++i) {
+    const Running& call = running_[i];
+    if (!call.on || now - call.since <= kWorthSaying) continue;
+    names.push_back(shards_[i]);
+    if (longest == nullptr || call.since < longest->since) longest = &call;
+  }
+  if (longest == nullptr) return "";
+  return absl::StrCat(
+      "round ", longest->round, " has waited ",
+      absl::FormatDuration(absl::Trunc(now - longest->since, absl::Seconds(1))),
+      " for ", absl::StrJoin(names, ", "), " (", longest->kind, ")");
+}
+
+// The lock is not held during a call: the coordinator takes its own lock in it,
+// and calls peers, which may report a loss in turn.
+
+void LossListener::Notify(uint64_t epoch, const absl::Status& reason) {
+  Call([&] { on_loss_(epoch, reason); });
+}
+
+void LossListener::NotifyDraining(uint64_t epoch, int ordinal) {
+  Call([&] { on_draining_(epoch, ordinal); });
+}
+
+void LossListener::NotifyComplete(uint64_t epoch, int ordinal,
+                                  const std::vector<CompleteRow>& rows) {
+  Call([&] { on_complete_(epoch, ordinal, rows); });
+}
+
+void LossListener::NotifyOffer(uint64_t epoch, int ordinal,
+                               std::shared_ptr<const CloseOffer> offer) {
+  Call([&] { on_offer_(epoch, ordinal, std::move(offer)); });
+}
+
+void LossListener::Call(const std::function<void()>& callback) {
+  {
+    MutexLock lock(&mutex_);
+    if (stopped_) return;
+    ++num_calls_;
+  }
+  callback();
+  MutexLock lock(&mutex_);
+  --num_calls_;
+  calls_ended_.NotifyAll();
+}
+
+void LossListener::Stop() {
+  MutexLock lock(&mutex_);
+  stopped_ = true;
+  while (num_calls_ > 0) calls_ended_.Wait(&mutex_);
+}
+
 namespace {
 
 // The message goes to workers, and gRPC carries at most some 8 KiB of it.

@@ -5,18 +5,204 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/base/field_error.h"
+#include "server/base/log.h"
 
 namespace agg {
+
+// The words are in one place, so that the log, the status and the error of a
+// worker's call say the same.
+
+namespace {
+
+// "1 of at least 2 workers (min_workers)".
+std::string Count(int32_t num_in, const CloseOptions& options) {
+  return absl::StrCat(num_in, " of at least ", options.min_workers,
+                      " workers (min_workers)");
+}
+
+}  // namespace
+
+void FloorWatch::Note(const CloseSnapshot& snapshot, absl::Time now) {
+  const bool was_below = below();
+  const int32_t former = num_in_;
+  num_in_ = snapshot.num_in;
+  if (!IsBelowFloor(options_, snapshot)) {
+    below_since_ = absl::InfiniteFuture();
+    if (was_below && !snapshot.all_left) {
+      LogInfo(num_in_, " workers are in, as min_workers (",
+              options_.min_workers, ") asks: the job goes on");
+    }
+    return;
+  }
+  if (!was_below) below_since_ = now;
+  if (!was_below || num_in_ != former) LogWarning("the job ", Text());
+}
+
+std::string FloorWatch::Text() const {
+  if (!below()) return "";
+  const std::string count = Count(num_in_, options_);
+  switch (options_.floor_policy) {
+    case FloorPolicy::kWait:
+      return absl::StrCat("waits: ", count,
+                          "; no round closes until more have joined");
+    case FloorPolicy::kWarn:
+      return absl::StrCat("goes on with ", count);
+    case FloorPolicy::kFail:
+      return absl::StrCat(
+          "waits: ", count, "; unless more join it ends at ",
+          absl::FormatTime("%H:%M:%S", below_since_ + options_.floor_timeout,
+                           absl::UTCTimeZone()),
+          " UTC");
+  }
+  return count;
+}
+
+std::string FloorWatch::FailureText() const {
+  return absl::StrCat(
+      "it failed: for ", absl::FormatDuration(options_.floor_timeout),
+      " (floor_timeout_seconds) there were only ", Count(num_in_, options_));
+}
+
+// Counting, and the sentences about the count.
+
+namespace {
+
+// A shard's failure, too, skips rounds: its message says what to do.
+constexpr const char* kAdvice =
+    "; if the parameters are no longer finite, they stay so: seed the job "
+    "anew, with a smaller learning rate if it diverged";
+constexpr const char* kNotFiniteAdvice =
+    "; they stay so: seed the job anew, with a smaller learning rate if it "
+    "diverged";
+
+bool IsPowerOfTen(uint64_t number) {
+  while (number >= 10 && number % 10 == 0) number /= 10;
+  return number == 1;
+}
+
+}  // namespace
+
+void SkippedRun::Note(const RoundReport& report) {
+  if (report.rows.empty()) return;
+  if (report.applied && !report.not_finite.has_value()) {
+    not_finite_.reset();
+    num_after_ = 0;
+  } else if (not_finite_.has_value()) {
+    ++num_after_;
+  } else if (report.not_finite.has_value()) {
+    not_finite_ = report.not_finite;
+    not_finite_since_ = report.round;
+  }
+  length_ = report.applied ? 0 : length_ + 1;
+  if (!report.applied) last_reason_ = report.message;
+}
+
+bool SkippedRun::worth_a_line() const {
+  const uint64_t length = std::max(length_, num_after_);
+  return length == 0 || IsPowerOfTen(length);
+}
+
+std::string SkippedRun::NotFiniteText() const {
+  if (!not_finite_.has_value()) return "";
+  return absl::StrCat("the parameters have not been finite since round ",
+                      not_finite_since_, " (tensor ",
+                      Quoted(not_finite_->tensor), ", shard ",
+                      not_finite_->shard, ")");
+}
+
+std::string SkippedRun::Text() const {
+  std::string skipped;
+  if (length_ >= 2) {
+    skipped = absl::StrCat("the last ", length_, " rounds were skipped (",
+                           last_reason_, ")");
+  }
+  if (!not_finite_.has_value()) {
+    return skipped.empty() ? "" : absl::StrCat(skipped, kAdvice);
+  }
+  return absl::StrCat(NotFiniteText(), kNotFiniteAdvice,
+                      skipped.empty() ? "" : "; ", skipped);
+}
+
+std::string SkippedRun::FailureText() const {
+  if (max_rounds_ == 0) return "";
+  if (not_finite_.has_value() && num_after_ >= max_rounds_) {
+    return absl::StrCat("it failed: ", NotFiniteText(), ", and ", num_after_,
+                        " rounds came after it (max_skipped_rounds)",
+                        kNotFiniteAdvice);
+  }
+  if (length_ < max_rounds_) return "";
+  return absl::StrCat("it failed: ", length_,
+                      " rounds in a row were skipped (max_skipped_rounds); the "
+                      "last one: ",
+                      last_reason_, kAdvice);
+}
+
+// Skipped rounds have their own count, SkippedRun.
+
+namespace {
+
+// Whether outliers, too few rows to judge them or for Krum, or what narrowing
+// loses are all there is to say.
+bool IsUsual(const RoundReport& report) {
+  const Decision& decision = report.decision;
+  const OutlierReport& outliers = decision.outliers;
+  const size_t num_excluded = outliers.excluded ? outliers.rows.size() : 0;
+  return report.applied &&
+         (outliers.too_few_rows || !outliers.rows.empty() ||
+          decision.short_of_rows || report.narrowed.worth_saying() ||
+          !decision.small_sum_ranks.empty()) &&
+         !report.says_equal_rows && !report.not_finite.has_value() &&
+         decision.excluded_ranks.size() == num_excluded &&
+         !decision.compensated && !decision.adacons_fallback;
+}
+
+}  // namespace
+
+std::string RemarkLines::Next(const RoundReport& report, const SkippedRun& run,
+                              absl::Time now) {
+  if (report.message.empty() || !run.worth_a_line()) return "";
+  std::string line = report.message;
+  if (run.length() > 1) {
+    absl::StrAppend(&line, "; ", run.length(), " rounds in a row were skipped");
+  }
+  if (!IsUsual(report)) return line;
+  if (now - last_usual_ < kUsualLineInterval) {
+    ++unsaid_;
+    return "";
+  }
+  last_usual_ = now;
+  const uint64_t unsaid = std::exchange(unsaid_, 0);
+  if (unsaid > 0) {
+    absl::StrAppend(&line, "; so it was in ", unsaid,
+                    " rounds since the last such line");
+  }
+  return line;
+}
+
+bool EqualRowsRun::Note(const RoundReport& report) {
+  if (!report.applied) return false;
+  const std::vector<std::vector<int32_t>>& ranks = report.decision.equal_ranks;
+  length_ = ranks == ranks_ ? length_ + 1 : 1;
+  ranks_ = ranks;
+  if (ranks.empty() || length_ < kEqualRowsRounds || ranks == said_) {
+    return false;
+  }
+  said_ = ranks;
+  return true;
+}
+
 namespace {
 
 // Of a list of ranks: enough to know where to look, few enough for a line.
 constexpr int kMaxParts = 10;
 
-enum Phase : int { kNothing, kJoins, kSeed, kFloor, kRows, kJoining };
+enum WaitKind : int { kNothing, kJoins, kSeed, kFloor, kRows, kJoining };
 
-Phase PhaseOf(const Waiting& waiting) {
+WaitKind PhaseOf(const Waiting& waiting) {
   const auto expected = static_cast<size_t>(std::max(waiting.expected, 0));
   if (!waiting.started && waiting.joined.size() < expected) return kJoins;
   if (!waiting.seeded) return waiting.seed_rank < 0 ? kNothing : kSeed;
@@ -110,7 +296,7 @@ std::string WaitingText(const Waiting& waiting, absl::Time now) {
 }
 
 WaitingReport::Key WaitingReport::KeyOf(const Waiting& waiting) {
-  const Phase phase = PhaseOf(waiting);
+  const WaitKind phase = PhaseOf(waiting);
   switch (phase) {
     case kJoins:
       return {phase, waiting.joined.size()};

@@ -4,12 +4,122 @@
 #define AGG_SERVER_COORDINATOR_WAITING_TEXT_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
+#include "server/coordinator/close_policy.h"
+#include "server/round/round_report.h"
 
 namespace agg {
+
+// Whether a job has fewer workers than its floor, and since when. Apart from
+// the close policy, which is pure: this remembers, and writes to the log.
+
+// Watches one epoch. Thread-compatible.
+class FloorWatch {
+ public:
+  explicit FloorWatch(const CloseOptions& options) : options_(options) {}
+
+  // The job is as `snapshot` says. Logs a line when it falls below its floor,
+  // and when it is no longer below it.
+  void Note(const CloseSnapshot& snapshot, absl::Time now);
+  // InfiniteFuture: the job is not below its floor.
+  absl::Time below_since() const { return below_since_; }
+  bool below() const { return below_since_ != absl::InfiniteFuture(); }
+  // One sentence for people, by what the last Note said; "" unless below.
+  std::string Text() const;
+  // Why the job ends if it has to. REQUIRES: below().
+  std::string FailureText() const;
+
+ private:
+  CloseOptions options_;
+  absl::Time below_since_ = absl::InfiniteFuture();
+  int32_t num_in_ = 0;
+};
+
+// How many rounds in a row brought nothing, and what is said of it: they were
+// skipped, or their parameters are not finite. Apart from the round's report,
+// which knows one round only.
+
+// Counts the rounds of one epoch: a new seed begins anew. Thread-compatible.
+class SkippedRun {
+ public:
+  // The job is to end after `max_rounds` such rounds in a row; 0: never.
+  explicit SkippedRun(uint64_t max_rounds) : max_rounds_(max_rounds) {}
+
+  // A round has ended. One without any row says nothing of the parameters: it
+  // neither counts nor ends a run.
+  void Note(const RoundReport& report);
+  // Skipped rounds in a row.
+  uint64_t length() const { return length_; }
+  // Rounds in a row with parameters that are not finite, the one that made
+  // them so included. A skipped round leaves the parameters as they are.
+  uint64_t not_finite_length() const {
+    return not_finite_.has_value() ? 1 + num_after_ : 0;
+  }
+  // Whether the round of the last Note deserves its line in the log: not each
+  // one of thousands, but the 1st, the 10th, the 100th.
+  bool worth_a_line() const;
+  // "the parameters have not been finite since round 0 (tensor "w", .."; "":
+  // they are, as far as this epoch's rounds say.
+  std::string NotFiniteText() const;
+  // Text for people who ask how the job is; "" while at most one round was
+  // skipped and the parameters are finite.
+  std::string Text() const;
+  // Why the job has to end; "" while it has not to.
+  std::string FailureText() const;
+
+ private:
+  uint64_t max_rounds_;
+  uint64_t length_ = 0;
+  std::string last_reason_;
+  // The first update that left parameters that are not finite, and the rounds
+  // after it. An update that leaves finite ones ends this.
+  std::optional<NotFiniteParameters> not_finite_;
+  uint64_t not_finite_since_ = 0;
+  uint64_t num_after_ = 0;
+};
+
+// Which rounds' messages get a line in the log.
+
+// A worker that is an outlier is mostly one round after round, and so are rows
+// too few for Krum or to judge outliers: a round that has nothing else to say
+// gets no line until so long after the last such line.
+inline constexpr absl::Duration kUsualLineInterval = absl::Seconds(10);
+
+// Thread-compatible.
+class RemarkLines {
+ public:
+  // The line about a round that `run` has noted and that ended `now`; "": it
+  // gets none, as it has no message, or rounds like it had their line.
+  std::string Next(const RoundReport& report, const SkippedRun& run,
+                   absl::Time now);
+
+ private:
+  absl::Time last_usual_ = absl::InfinitePast();  // line of such a round
+  uint64_t unsaid_ = 0;  // such rounds since, without a line
+};
+
+// When a round's message says that workers' rows are equal.
+
+// One round with equal rows may be chance, or a first step from the same
+// batch; so many in a row are not.
+inline constexpr int kEqualRowsRounds = 3;
+
+// Thread-compatible.
+class EqualRowsRun {
+ public:
+  // Whether this applied round's message is to name its equal rows: the
+  // kEqualRowsRounds-th one in a row with the same ranks, and once for these.
+  bool Note(const RoundReport& report);
+
+ private:
+  std::vector<std::vector<int32_t>> ranks_;  // of the last round
+  std::vector<std::vector<int32_t>> said_;
+  int length_ = 0;
+};
 
 // What a job waits for. Ranks ascend.
 struct Waiting {

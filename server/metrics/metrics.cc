@@ -2,8 +2,10 @@
 // read. The families themselves are in round_families and status_families.
 #include "server/metrics/metrics.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,7 +18,6 @@
 #include "server/base/call_counts.h"
 #include "server/base/log_writer.h"
 #include "server/base/utf8.h"
-#include "server/metrics/call_families.h"
 #include "server/metrics/family_builder.h"
 #include "server/metrics/metrics_options.h"
 #include "server/metrics/process_usage.h"
@@ -27,6 +28,49 @@
 #include "server/round_log/round_log_status.h"
 
 namespace agg {
+
+void AddCallFamilies(const std::vector<CallCount>& counts,
+                     FamilyBuilder* builder) {
+  builder->BeginCounter("aggserver_grpc_calls_total",
+                        "gRPC calls that have ended, by method and code.");
+  for (const CallCount& count : counts) {
+    builder->Add(static_cast<double>(count.number),
+                 {{"method", count.method}, {"code", count.code}});
+  }
+}
+
+void AddDenialFamilies(const DenialCounts* counts, FamilyBuilder* builder) {
+  static const DenialCounts* const none = new DenialCounts;
+  if (counts == nullptr) counts = none;
+  builder->Gauge("aggserver_identities",
+                 "Identities of the configuration; 0: everybody who reaches "
+                 "the port may do everything.",
+                 static_cast<double>(counts->num_identities()));
+  builder->BeginCounter("aggserver_denied_total",
+                        "Calls and connections that were refused: for who made "
+                        "them, or by a limit.");
+  for (size_t i = 0; i < kNumDenialReasons; ++i) {
+    const auto reason = static_cast<DenialReason>(i);
+    builder->Add(static_cast<double>(counts->count(reason)),
+                 {{"reason", std::string(DenialName(reason))}});
+  }
+}
+
+// NaN and not +Inf, so that a job without TLS meets no condition.
+void AddCertificateFamilies(const std::vector<CertificateExpiry>& expiries,
+                            FamilyBuilder* builder) {
+  builder->BeginGauge("aggserver_certificate_expiry_timestamp_seconds",
+                      "Unix time at which what security.tls has in use "
+                      "expires; NaN without.");
+  for (const CertificateExpiry& expiry : expiries) {
+    const double seconds =
+        expiry.time == absl::InfiniteFuture()
+            ? std::numeric_limits<double>::quiet_NaN()
+            : static_cast<double>(absl::ToUnixSeconds(expiry.time));
+    builder->Add(seconds, {{"file", expiry.file}});
+  }
+}
+
 namespace {
 
 MetricsOptions WithValidNames(MetricsOptions options) {

@@ -14,11 +14,25 @@
 #include "server/base/call_counts.h"
 #include "server/base/denial_counts.h"
 #include "server/metrics/certificate_expiry.h"
+#include "server/metrics/family_builder.h"
 #include "server/metrics/metrics_options.h"
 #include "server/round/round_report.h"
 #include "server/round_log/round_log_status.h"
 
 namespace agg {
+
+// The series of gRPC calls.
+
+// Adds the families under "Calls" of README.md.
+void AddCallFamilies(const std::vector<CallCount>& counts,
+                     FamilyBuilder* builder);
+// Adds the families of calls that were refused because of who made them; null:
+// none were.
+void AddDenialFamilies(const DenialCounts* counts, FamilyBuilder* builder);
+
+// Adds the families of TLS certificates.
+void AddCertificateFamilies(const std::vector<CertificateExpiry>& expiries,
+                            FamilyBuilder* builder);
 
 // Rounds are reported by OnRound; everything else is sampled when Prometheus
 // asks, so that no hot path counts anything here. All series exist from the

@@ -19,7 +19,7 @@ struct MetricsOptions {
   int32_t ordinal = 0;          // label `shard`; 0 has the job's series too
   int32_t shards = 1;           // of the job
   int32_t workers = 1;          // expected; their series exist from the start
-  // Effective names, as NamesOf (rule_change.h) gives them; shown until there
+  // Effective names, as NamesOf (job_record.h) gives them; shown until there
   // is a JobStatus, which has those of the open round.
   std::string rule = "mean";
   std::string scope = "per_tensor";

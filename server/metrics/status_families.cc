@@ -12,19 +12,159 @@
 
 #include "absl/time/time.h"
 #include "server/base/job_phase.h"
-#include "server/metrics/arrival_families.h"
 #include "server/metrics/family_builder.h"
 #include "server/metrics/metrics_options.h"
 #include "server/metrics/process_usage.h"
-#include "server/metrics/survival_families.h"
-#include "server/metrics/transport_families.h"
 #include "server/round/round_report.h"
+#include "server/round/worker_transports.h"
 #include "server/round_log/round_log_status.h"
 
 namespace agg {
+
+// Names and help texts of arrival_families.h.
+
+namespace {
+
+// A worker that has left has no series until it is back: a counter that fell
+// to 0 meanwhile would count twice.
+template <typename ValueOf>
+void AddPerWorker(const MetricsOptions& options, const JobStatus& status,
+                  const ValueOf& value_of, FamilyBuilder* builder) {
+  for (const WorkerState& worker : status.workers) {
+    if (worker.rank < 0 || worker.rank >= options.max_workers) continue;
+    builder->Add(value_of(worker), {{"worker", std::to_string(worker.rank)}});
+  }
+}
+
+}  // namespace
+
+void AddArrivalFamilies(const MetricsOptions& options, const JobStatus& status,
+                        FamilyBuilder* builder) {
+  builder->Gauge("aggserver_round_timeout_seconds",
+                 "How long after its first commit a round closes at the "
+                 "latest; 0: it has no such limit.",
+                 absl::ToDoubleSeconds(status.round_timeout));
+  builder->BeginCounter("aggserver_worker_late_rows_total",
+                        "Gradients that came when their round had closed.");
+  AddPerWorker(
+      options, status,
+      [](const WorkerState& w) { return static_cast<double>(w.late_rows); },
+      builder);
+  builder->BeginCounter("aggserver_worker_last_rows_total",
+                        "Rounds of which this worker's gradient was the last.");
+  AddPerWorker(
+      options, status,
+      [](const WorkerState& w) { return static_cast<double>(w.last_rows); },
+      builder);
+  builder->BeginGauge("aggserver_worker_lateness_seconds",
+                      "Median of the last rounds: this worker's commit after "
+                      "the first one.");
+  AddPerWorker(
+      options, status,
+      [](const WorkerState& w) { return absl::ToDoubleSeconds(w.lateness); },
+      builder);
+}
+
+// Names and help texts of survival_families.h.
+
 namespace {
 
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
+void AddCheckpoints(const MetricsOptions& options,
+                    const CheckpointStatus& status, FamilyBuilder* builder) {
+  const bool none_yet = status.configured && status.made == 0;
+  builder->Gauge("aggserver_checkpoint_interval_seconds",
+                 "checkpoint.every_seconds; 0: not by time, or no checkpoints.",
+                 options.checkpoint_every_seconds);
+  builder->Gauge("aggserver_checkpoint_version",
+                 "Version of the newest complete checkpoint; NaN: none yet; 0 "
+                 "without checkpoints.",
+                 none_yet ? kUnknown : static_cast<double>(status.version));
+  builder->Gauge("aggserver_checkpoint_age_seconds",
+                 "Since the newest checkpoint was complete, or the job went on "
+                 "from it; NaN: none yet; 0 without checkpoints.",
+                 none_yet ? kUnknown : absl::ToDoubleSeconds(status.age));
+  builder->Gauge("aggserver_checkpoint_writing",
+                 "1 while a checkpoint is being written, else 0.",
+                 status.writing ? 1.0 : 0.0);
+  builder->Counter("aggserver_checkpoint_sealed_total",
+                   "Checkpoints that were completed.",
+                   static_cast<double>(status.num_sealed));
+  builder->Counter("aggserver_checkpoint_failed_total",
+                   "Checkpoints that were given up after an error.",
+                   static_cast<double>(status.num_failed));
+  builder->Counter("aggserver_checkpoint_skipped_total",
+                   "Checkpoints that were due while one was being written.",
+                   static_cast<double>(status.num_skipped));
+}
+
+}  // namespace
+
+void AddSurvivalFamilies(const MetricsOptions& options, const JobStatus& status,
+                         FamilyBuilder* builder) {
+  builder->Gauge("aggserver_recovering",
+                 "1 while the job is between two epochs and waits for "
+                 "something, else 0.",
+                 status.recovering.empty() ? 0.0 : 1.0);
+  builder->Gauge("aggserver_replication_configured",
+                 "1 with replication \"buddy\", else 0.",
+                 options.replicated ? 1.0 : 0.0);
+  builder->Gauge("aggserver_replicated",
+                 "1 while each part has its two copies in memory, else 0.",
+                 status.replicated ? 1.0 : 0.0);
+  builder->Counter("aggserver_rewinds_total",
+                   "Times that the job has gone back to a checkpoint.",
+                   static_cast<double>(status.rewinds));
+  builder->Gauge("aggserver_history",
+                 "The epoch of the last seed or rewind; 0 before the seed.",
+                 static_cast<double>(status.history));
+  AddCheckpoints(options, status.checkpoint, builder);
+}
+
+// Names and help texts of transport_families.h. All series are there from the
+// start, so that a rate sees the first event.
+
+void AddLinkFamilies(const MetricsOptions& options, const JobStatus& status,
+                     FamilyBuilder* builder) {
+  builder->BeginGauge("aggserver_worker_links",
+                      "Pairs of a worker that is in and a shard, by how rows "
+                      "and parameters travel between them.");
+  double unknown = options.shards * static_cast<double>(status.workers.size());
+  for (size_t i = 0; i < kTransportNames.size(); ++i) {
+    double number = 0.0;
+    for (const WorkerState& worker : status.workers) {
+      number += worker.transports.shards[i];
+    }
+    builder->Add(number, {{"transport", std::string(kTransportNames[i])}});
+    unknown -= number;
+  }
+  builder->Add(std::max(unknown, 0.0), {{"transport", "unknown"}});
+}
+
+void AddFallbackFamilies(const ShardStatus& status, FamilyBuilder* builder) {
+  builder->BeginCounter("aggserver_shared_memory_fallbacks_total",
+                        "Buffers that were to be shared with workers of this "
+                        "host and are private memory, by what for and why.");
+  const auto add = [builder](int64_t number, const char* use,
+                             const char* reason) {
+    builder->Add(static_cast<double>(number),
+                 {{"use", use}, {"reason", reason}});
+  };
+  add(status.shared_rows_refused, "rows", "refused");
+  add(status.shared_rows_no_memory, "rows", "no_memory");
+  add(status.shared_versions_refused, "versions", "refused");
+  add(status.shared_versions_no_memory, "versions", "no_memory");
+  builder->BeginCounter("aggserver_staged_buffers_total",
+                        "Buffers shared with workers of this host that the "
+                        "device copies by way of staging memory, since it "
+                        "could not register them, by what for.");
+  builder->Add(static_cast<double>(status.staged_rows), {{"use", "rows"}});
+  builder->Add(static_cast<double>(status.staged_versions),
+               {{"use", "versions"}});
+}
+
+namespace {
 
 void AddPhase(const std::optional<JobStatus>& status, FamilyBuilder* builder) {
   builder->BeginGauge("aggserver_job_phase",

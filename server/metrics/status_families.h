@@ -13,6 +13,30 @@
 
 namespace agg {
 
+// The series about when workers' rows come: how long rounds may wait, and who
+// is late as a habit. Sampled at scrape, by the coordinator alone.
+
+// A series for each worker that is in, with a rank below options.max_workers.
+void AddArrivalFamilies(const MetricsOptions& options, const JobStatus& status,
+                        FamilyBuilder* builder);
+
+// The series about what the job would survive now: copies in memory,
+// recoveries, checkpoints. Sampled at scrape, by the coordinator alone.
+
+// Adds the families under "Survival" of README.md. Those of checkpoints are 0
+// where none are configured: NaN says that there is none yet.
+void AddSurvivalFamilies(const MetricsOptions& options, const JobStatus& status,
+                         FamilyBuilder* builder);
+
+// Who shares memory with whom, and who does not: sampled at each scrape.
+
+// How workers say that they reach the shards; of the coordinator.
+void AddLinkFamilies(const MetricsOptions& options, const JobStatus& status,
+                     FamilyBuilder* builder);
+
+// What a shard wanted to share with workers and could not.
+void AddFallbackFamilies(const ShardStatus& status, FamilyBuilder* builder);
+
 // Adds the families under "Job" and "Survival" of README.md; without a status,
 // zeroes and NaN.
 void AddJobFamilies(const MetricsOptions& options,

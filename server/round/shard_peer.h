@@ -124,10 +124,10 @@ class ShardPeer {
   virtual absl::Status ForgetManifest(uint64_t epoch) = 0;
   // Reserves memory for the row of `rank`, unless there is some: what
   // SetSession would allocate otherwise. May take long. It stays the rank's,
-  // whoever joins as that rank. `session`: in a recovery, whose row it is to be,
-  // since one that has a row of its own here needs none; 0: it has no number
-  // yet. RESOURCE_EXHAUSTED when there is no such memory. A peer without memory
-  // of its own has nothing to do.
+  // whoever joins as that rank. `session`: in a recovery, whose row it is to
+  // be, since one that has a row of its own here needs none; 0: it has no
+  // number yet. RESOURCE_EXHAUSTED when there is no such memory. A peer without
+  // memory of its own has nothing to do.
   virtual absl::Status ReserveRow(uint64_t /*epoch*/, int32_t /*rank*/,
                                   uint64_t /*session*/) {
     return absl::OkStatus();
@@ -158,7 +158,7 @@ class ShardPeer {
 
   // What runs on the shard in this epoch, and what is asked of it until the
   // next Attach, ends with `reason` at once; `on_lost` is not called. Nothing
-  // can end what runs in the own process (server/hung_phase.h), so that the
+  // can end what runs in the own process (server/housekeeping.h), so that the
   // default does nothing.
   virtual void GiveUp(uint64_t /*epoch*/, const absl::Status& /*reason*/) {}
 

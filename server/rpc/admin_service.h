@@ -14,8 +14,8 @@
 #include "server/access/caller_gate.h"
 #include "server/base/mutex.h"
 #include "server/coordinator/coordinator.h"
+#include "server/rpc/admit_call.h"
 #include "server/rpc/job_conversion.h"
-#include "server/rpc/shard_identity.h"
 
 namespace agg {
 

@@ -1,17 +1,195 @@
 #include "server/rpc/admit_call.h"
 
+#include <google/protobuf/descriptor.h>
 #include <grpc/grpc_security_constants.h>
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/interceptor.h>
 
 #include <iterator>
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "proto/admin.pb.h"
+#include "proto/agg.pb.h"
+#include "proto/control.pb.h"
 #include "server/access/identities.h"
-#include "server/rpc/call_canceller.h"
-#include "server/rpc/call_context.h"
+#include "server/rpc/long_poll.h"
 #include "server/tls/tls_trust.h"
 
 namespace agg {
+
+namespace {
+
+using grpc::experimental::InterceptionHookPoints;
+
+// Of one call.
+class CallCounter : public grpc::experimental::Interceptor {
+ public:
+  CallCounter(std::string method, CallCounts* counts)
+      : method_(std::move(method)), counts_(counts) {}
+
+  void Intercept(grpc::experimental::InterceptorBatchMethods* batch) override {
+    if (batch->QueryInterceptionHookPoint(
+            InterceptionHookPoints::PRE_SEND_STATUS)) {
+      counts_->Add(method_, batch->GetSendStatus().error_code());
+    }
+    batch->Proceed();
+  }
+
+ private:
+  const std::string method_;
+  CallCounts* const counts_;
+};
+
+class CallCounterFactory
+    : public grpc::experimental::ServerInterceptorFactoryInterface {
+ public:
+  explicit CallCounterFactory(CallCounts* counts) : counts_(counts) {}
+
+  // gRPC owns the result, and names methods as "/package.Service/Method".
+  grpc::experimental::Interceptor* CreateServerInterceptor(
+      grpc::experimental::ServerRpcInfo* call) override {
+    const absl::string_view path = call->method();
+    return new CallCounter(std::string(absl::StripPrefix(path, "/")), counts_);
+  }
+
+ private:
+  CallCounts* const counts_;
+};
+
+void DeclareServices(const google::protobuf::FileDescriptor& file,
+                     CallCounts* counts) {
+  for (int s = 0; s < file.service_count(); ++s) {
+    const google::protobuf::ServiceDescriptor& service = *file.service(s);
+    for (int m = 0; m < service.method_count(); ++m) {
+      counts->Declare(
+          absl::StrCat(service.full_name(), "/", service.method(m)->name()));
+    }
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>
+CountCalls(bool admin, CallCounts* counts) {
+  DeclareServices(*v1::JoinRequest::descriptor()->file(), counts);
+  DeclareServices(*v1::PhaseRequest::descriptor()->file(), counts);
+  if (admin) {
+    DeclareServices(*v1::SetRuleRequest::descriptor()->file(), counts);
+  }
+  return std::make_unique<CallCounterFactory>(counts);
+}
+
+// An interceptor lives as long as its call: so many of them, so many calls.
+
+namespace {
+
+using grpc::experimental::InterceptorBatchMethods;
+using grpc::experimental::ServerRpcInfo;
+using OnRefused =
+    std::function<void(const std::string& from, const std::string& method)>;
+
+constexpr char kCheck[] = "/grpc.health.v1.Health/Check";
+
+// Of one call, which takes a place of `places`, or is cancelled.
+class OtherCall : public grpc::experimental::Interceptor {
+ public:
+  OtherCall(ServerRpcInfo* call, CallPlaces* places,
+            const OnRefused& on_refused)
+      : call_(call), places_(places), on_refused_(on_refused) {}
+  ~OtherCall() override {
+    if (taken_) places_->GiveBack(host_);
+  }
+
+  void Intercept(InterceptorBatchMethods* batch) override {
+    // Not before: a call of a service with blocking methods, as reflection is,
+    // has no peer when its interceptors are made. Cancelling comes by here,
+    // too.
+    if (!std::exchange(asked_, true)) {
+      host_ = HostOfPeer(call_->server_context()->peer());
+      taken_ = places_->Take(host_);
+      if (!taken_) Refuse();
+    }
+    batch->Proceed();
+  }
+
+ private:
+  void Refuse() {
+    if (on_refused_ != nullptr) {
+      on_refused_(call_->server_context()->peer(),
+                  std::string(absl::StripPrefix(call_->method(), "/")));
+    }
+    call_->server_context()->TryCancel();
+  }
+
+  ServerRpcInfo* const call_;
+  CallPlaces* const places_;
+  std::string host_;
+  bool asked_ = false;
+  bool taken_ = false;
+  const OnRefused& on_refused_;
+};
+
+class OtherCalls
+    : public grpc::experimental::ServerInterceptorFactoryInterface {
+ public:
+  OtherCalls(OnRefused on_refused, int most)
+      : on_refused_(std::move(on_refused)), checks_(most), others_(most) {}
+
+  // gRPC owns the result; null: this call is not intercepted.
+  grpc::experimental::Interceptor* CreateServerInterceptor(
+      ServerRpcInfo* call) override {
+    if (absl::StartsWith(call->method(), "/agg.v1.")) return nullptr;
+    CallPlaces* const places =
+        call->method() == absl::string_view(kCheck) ? &checks_ : &others_;
+    return new OtherCall(call, places, on_refused_);
+  }
+
+ private:
+  const OnRefused on_refused_;
+  CallPlaces checks_;
+  CallPlaces others_;
+};
+
+}  // namespace
+
+bool CallPlaces::Take(const std::string& host) {
+  MutexLock lock(&mutex_);
+  if (taken_ >= most_) return false;
+  if (taken_ >= most_ - most_ / 8) {
+    const auto found = of_host_.find(host);
+    if (found != of_host_.end() && found->second >= kFew) return false;
+  }
+  ++taken_;
+  ++of_host_[host];
+  return true;
+}
+
+void CallPlaces::GiveBack(const std::string& host) {
+  MutexLock lock(&mutex_);
+  --taken_;
+  const auto found = of_host_.find(host);
+  if (--found->second == 0) of_host_.erase(found);
+}
+
+std::string HostOfPeer(absl::string_view peer) {
+  if (absl::StartsWith(peer, "ipv4:") || absl::StartsWith(peer, "ipv6:")) {
+    peer = peer.substr(0, peer.rfind(':'));
+  }
+  return std::string(peer);
+}
+
+std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>
+LimitOtherCalls(OnRefused on_refused, int most) {
+  return std::make_unique<OtherCalls>(std::move(on_refused), most);
+}
+
 namespace {
 
 // A header that is not one bearer token is a token that nobody has.

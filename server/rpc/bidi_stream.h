@@ -5,7 +5,10 @@
 
 #include <grpcpp/support/server_callback.h>
 
+#include <cstdint>
 #include <deque>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -14,9 +17,29 @@
 #include "absl/status/status.h"
 #include "proto/status_conversion.h"
 #include "server/base/mutex.h"
-#include "server/rpc/open_streams.h"
 
 namespace agg {
+
+// The streams that are open on this server, so that a drain can end them.
+
+// Thread-safe. Every `end` is called with no lock held and at most once. It may
+// still run when Remove returns, so it must not rely on the stream's life.
+class OpenStreams {
+ public:
+  using End = std::function<void(const absl::Status&)>;
+
+  // Returns an id for Remove. After EndAll, `end` is called at once.
+  int64_t Add(End end);
+  void Remove(int64_t id);
+  // Ends all streams, and all later ones, with `reason`.
+  void EndAll(const absl::Status& reason);
+
+ private:
+  Mutex mutex_;
+  std::map<int64_t, End> streams_ ABSL_GUARDED_BY(mutex_);
+  int64_t next_id_ ABSL_GUARDED_BY(mutex_) = 1;
+  absl::Status reason_ ABSL_GUARDED_BY(mutex_);  // OK: not ended
+};
 
 // Messages go out in the order of Send, then the status of the first End; a
 // message that is sent after End is dropped. While none is queued a stream may

@@ -4,9 +4,11 @@
 #define AGG_SERVER_RPC_COORDINATOR_SERVICE_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -14,17 +16,50 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "proto/agg.grpc.pb.h"
+#include "proto/agg.pb.h"
 #include "server/access/access_rules.h"
 #include "server/access/caller_gate.h"
 #include "server/base/mutex.h"
 #include "server/coordinator/coordinator.h"
-#include "server/rpc/attend_stream.h"
+#include "server/rpc/admit_call.h"
+#include "server/rpc/bidi_stream.h"
 #include "server/rpc/job_conversion.h"
 #include "server/rpc/manifest_book.h"
-#include "server/rpc/open_streams.h"
-#include "server/rpc/shard_identity.h"
 
 namespace agg {
+
+// One worker's Attend stream: renewals in, events out.
+
+// Translates between the stream and Coordinator::Attend, Renew and Detach; who
+// attends, the coordinator knows.
+class AttendStream : public BidiStream<v1::LeaseRenewal, v1::JobEvent> {
+ public:
+  // Whether the caller may use the session that it names.
+  using CheckSession =
+      std::function<absl::Status(uint64_t epoch, uint64_t session)>;
+
+  // `coordinator` and `open` outlive the gRPC server. `check` is asked
+  // once an epoch.
+  static AttendStream* Start(Coordinator* coordinator, OpenStreams* open,
+                             CheckSession check);
+  // A stream that ends at once, with `reason`.
+  static AttendStream* Refuse(const absl::Status& reason, OpenStreams* open);
+
+ private:
+  AttendStream(Coordinator* coordinator, OpenStreams* open, CheckSession check)
+      : BidiStream(open), coordinator_(coordinator), check_(std::move(check)) {}
+
+  void OnReadDone(bool ok) override;
+  void OnEnded() override;
+  absl::Status Handle(const v1::LeaseRenewal& renewal);
+
+  Coordinator* const coordinator_;
+  const CheckSession check_;
+  v1::LeaseRenewal renewal_;
+  uint64_t epoch_ = 0;    // of the last renewal that was the caller's
+  uint64_t session_ = 0;  // of the first renewal; 0: not attended yet
+  uint64_t number_ = 0;   // the coordinator's for this stream
+};
 
 // Why calls to the coordinator cannot be answered by `shard`, which is not
 // shard 0: FAILED_PRECONDITION with the coordinator's address.

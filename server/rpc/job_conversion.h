@@ -12,12 +12,33 @@
 #include "absl/time/time.h"
 #include "kernels/dtype.h"
 #include "proto/agg.pb.h"
+#include "proto/byte_buffer_frame.h"
 #include "proto/join_parts.pb.h"
 #include "proto/shard_plan.h"
 #include "server/coordinator/coordinator.h"
+#include "server/ingest/frame.h"
 #include "server/round/round_report.h"
 
 namespace agg {
+
+// The headers and acknowledgements of Push as plain values and back.
+
+// The header of a frame with `payload_bytes` bytes of payload.
+// INVALID_ARGUMENT for a kind or dtype that proto/agg.proto does not have, and
+// for session 0; everything else is for the engine to check.
+absl::StatusOr<FrameHeader> FromProto(const v1::FrameMeta& meta,
+                                      int64_t payload_bytes);
+
+// Answers the frame that completed a push.
+v1::PushAck MakePushAck(const FrameHeader& header, const FrameResult& result);
+
+// INVALID_ARGUMENT if what comes with a frame (P41) does not belong to it: a
+// commit or a pull with a seed, a commit of another epoch, session, round or
+// attempt, a pull of another version than the round's or of another epoch, or
+// without a dtype.
+absl::Status CheckRequests(const FrameReader& frame);
+// What a commit's outcome is sent in: it lacks the outcome alone.
+v1::PushAck MakeOutcomeAck(const v1::CommitRequest& commit);
 
 // What every JoinReply says about the configuration.
 struct JobInfo {

@@ -2,18 +2,83 @@
 #ifndef AGG_SERVER_RPC_LONG_POLL_H_
 #define AGG_SERVER_RPC_LONG_POLL_H_
 
+#include <grpc/grpc.h>
+#include <grpcpp/server_context.h>
 #include <grpcpp/support/server_callback.h>
 
 #include <atomic>
+#include <deque>
 #include <functional>
 #include <memory>
+#include <thread>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/status_conversion.h"
+#include "server/base/mutex.h"
 
 namespace agg {
+
+// Reactors of streams that end at once, with a status.
+
+// `Reactor`: one of gRPC's for a stream of the server. Owns itself.
+template <typename Reactor>
+class RefusedCall : public Reactor {
+ public:
+  explicit RefusedCall(const absl::Status& reason) {
+    this->Finish(ToGrpcStatus(reason));
+  }
+
+ private:
+  void OnDone() override { delete this; }
+  void OnCancel() override {}
+};
+
+// Ends a call from outside its reactor, with a status that reaches the client.
+
+// A reference on a call, valid even after the call has ended. Apart from the
+// reactors because it uses gRPC's C core: in C++ TryCancel is all there is, and
+// the client would see CANCELLED without a reason. Thread-safe.
+class CallCanceller {
+ public:
+  explicit CallCanceller(grpc::CallbackServerContext* context);
+  ~CallCanceller();
+  CallCanceller(const CallCanceller&) = delete;
+  CallCanceller& operator=(const CallCanceller&) = delete;
+
+  // Ends the call with `status`, and drops the messages that are queued on it
+  // with their memory. Does nothing if the call has ended.
+  void Cancel(const absl::Status& status);
+
+ private:
+  grpc_call* const call_;
+};
+
+// A thread that runs closures in order: for calls that compute or allocate,
+// which must not hold up gRPC's few callback threads.
+
+// Thread-safe.
+class Executor {
+ public:
+  Executor();
+  // Runs what is queued, then ends the thread.
+  ~Executor();
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+
+  void Run(std::function<void()> closure);
+
+ private:
+  void Loop();
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<std::function<void()>> queue_ ABSL_GUARDED_BY(mutex_);
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;  // last: it uses the others
+};
 
 // The first answer counts, and a cancellation is one; later ones are dropped,
 // so that a callback may come long after the RPC's end. Owns itself until

@@ -11,8 +11,7 @@
 #include "absl/status/statusor.h"
 #include "proto/control.pb.h"
 #include "server/round/phase.h"
-#include "server/rpc/executor.h"
-#include "server/rpc/phase_assembly.h"
+#include "server/rpc/long_poll.h"
 #include "server/rpc/phase_conversion.h"
 #include "server/shard/shard_engine.h"
 

@@ -14,10 +14,9 @@
 #include "server/coordinator/outcome_waiters.h"
 #include "server/ingest/frame.h"
 #include "server/round/shard_peer.h"
-#include "server/rpc/call_canceller.h"
-#include "server/rpc/frame_conversion.h"
 #include "server/rpc/job_conversion.h"
-#include "server/rpc/pull_query.h"
+#include "server/rpc/long_poll.h"
+#include "server/rpc/stream_pulls.h"
 
 namespace agg {
 namespace {

@@ -2,16 +2,23 @@
 #include "server/rpc/remote_shard_peer.h"
 
 #include <grpcpp/client_context.h>
+#include <grpcpp/support/sync_stream.h>
 
+#include <cstddef>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "proto/manifest_message.h"
 #include "proto/protocol_version.h"
+#include "proto/shard_plan.h"
 #include "proto/status_conversion.h"
-#include "server/rpc/inventory_conversion.h"
-#include "server/rpc/peer_channel.h"
+#include "server/round/phase.h"
+#include "server/rpc/phase_conversion.h"
+#include "server/rpc/shard_link.h"
 
 namespace agg {
+
 namespace {
 
 absl::Status CoordinatorGone(const absl::Status& reason) {
@@ -188,6 +195,275 @@ void RemoteShardPeer::Close(const absl::Status& reason) {
     CancelCalls();
   }
   if (link != nullptr) link->End(CoordinatorGone(reason), /*tell=*/true);
+}
+
+// The calls of an epoch, and Promise. They are plain, and repeated over a
+// connection that was broken (P24): all of them are idempotent (P7).
+
+namespace {
+
+// Bytes of a reply that are kept: Grams are added up as they come, in the
+// phases that have any.
+int64_t KeptBytes(PhaseKind kind, const v1::PhaseReply& reply) {
+  size_t bytes = reply.ByteSizeLong();
+  if (kind == PhaseKind::kClose || kind == PhaseKind::kCompensatedGram) {
+    for (const v1::SliceGram& gram : reply.grams()) {
+      bytes -= gram.ByteSizeLong();
+    }
+  }
+  return static_cast<int64_t>(bytes);
+}
+
+// What gRPC makes of a connection that breaks under a call. UNAUTHENTICATED
+// that is no answer: the call was begun with a token that was replaced since.
+bool MayBeBroken(grpc::StatusCode code) {
+  return code == grpc::StatusCode::UNAVAILABLE ||
+         code == grpc::StatusCode::CANCELLED ||
+         code == grpc::StatusCode::UNKNOWN ||
+         code == grpc::StatusCode::INTERNAL ||
+         code == grpc::StatusCode::UNAUTHENTICATED;
+}
+
+// A Write that fails ends the call: Finish says why.
+void WriteAll(
+    const Phase& phase,
+    grpc::ClientReaderWriter<v1::PhaseRequest, v1::PhaseReply>* stream) {
+  v1::PhaseRequest request;
+  PhaseRequests requests(phase);
+  bool ok = true;
+  while (ok && requests.Next(&request)) {
+    grpc::WriteOptions options;
+    if (!request.more()) options.set_last_message();
+    ok = stream->Write(request, options);
+  }
+}
+
+// Until the stream's end. False: the shard has sent more than `max_bytes`.
+bool ReadReplies(
+    PhaseKind kind, int64_t max_bytes,
+    grpc::ClientReaderWriter<v1::PhaseRequest, v1::PhaseReply>* stream,
+    const GramSink& sink, PhaseResult* result) {
+  int64_t num_bytes = 0;
+  v1::PhaseReply reply;
+  while (stream->Read(&reply)) {
+    num_bytes += KeptBytes(kind, reply);
+    if (num_bytes > max_bytes) return false;
+    AppendReply(reply, sink, result);
+  }
+  return true;
+}
+
+grpc::Status TooLong(PhaseKind kind, int64_t max_bytes) {
+  return grpc::Status(
+      grpc::StatusCode::RESOURCE_EXHAUSTED,
+      absl::StrCat("its answer to phase ", PhaseName(kind),
+                   " is too long; allowed: ", max_bytes, " bytes at most"));
+}
+
+}  // namespace
+
+absl::Status RemoteShardPeer::Refusal(const ShardLink* link) const {
+  MutexLock lock(&mutex_);
+  return RefusalLocked(link);
+}
+
+absl::Status RemoteShardPeer::RefusalLocked(const ShardLink* link) const {
+  if (!closed_.ok()) return closed_;
+  if (link != link_.get() || link == nullptr) return detached_;
+  return link->over();
+}
+
+bool RemoteShardPeer::CallOnce(const ShardLink* link, absl::Duration timeout,
+                               const GrpcCall& call, absl::Status* status) {
+  grpc::ClientContext context;
+  if (timeout != absl::InfiniteDuration()) {
+    context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+  }
+  {
+    MutexLock lock(&mutex_);
+    calls_.insert(&context);
+    // CancelCalls may have come since the caller has looked: it has not seen
+    // this call, which may have no deadline.
+    const absl::Status refusal =
+        link == nullptr ? closed_ : RefusalLocked(link);
+    if (!refusal.ok()) context.TryCancel();
+  }
+  const grpc::Status answer = call(&context);
+  {
+    MutexLock lock(&mutex_);
+    calls_.erase(&context);
+  }
+  *status = Named(answer);
+  return MayBeBroken(answer.error_code()) && !IsAnswered(context);
+}
+
+absl::Status RemoteShardPeer::Call(absl::Duration timeout,
+                                   const GrpcCall& call) {
+  const std::shared_ptr<ShardLink> link = this->link();
+  for (;;) {
+    absl::Status refusal = Refusal(link.get());
+    if (!refusal.ok()) return refusal;
+    const absl::StatusOr<int64_t> stream = link->AwaitUp();
+    // Ended by this peer, it has its own word for that.
+    refusal = Refusal(link.get());
+    if (!refusal.ok()) return refusal;
+    if (!stream.ok()) return stream.status();
+    absl::Status status;
+    const bool broken = CallOnce(link.get(), timeout, call, &status);
+    if (status.ok()) return status;
+    if (broken && link->AwaitNext(*stream)) continue;
+    // A cancelled call says less than why it was cancelled.
+    refusal = Refusal(link.get());
+    return refusal.ok() ? status : refusal;
+  }
+}
+
+absl::StatusOr<uint64_t> RemoteShardPeer::Promise() {
+  {
+    MutexLock lock(&mutex_);
+    if (!closed_.ok()) return closed_;
+  }
+  v1::ProbeReply reply;
+  bool unknown = false;
+  absl::Status status;
+  CallOnce(
+      /*link=*/nullptr, options_.attach_timeout,
+      [&](grpc::ClientContext* context) {
+        const grpc::Status answer =
+            stub_->Probe(context, v1::ProbeRequest(), &reply);
+        unknown = answer.error_code() == grpc::StatusCode::UNIMPLEMENTED;
+        return answer;
+      },
+      &status);
+  if (unknown) return 0;
+  if (!status.ok()) return status;
+  return reply.promise();
+}
+
+absl::Status RemoteShardPeer::Send(const v1::SetManifestRequest& request,
+                                   absl::Duration timeout) {
+  return Call(timeout, [&](grpc::ClientContext* context) {
+    v1::SetManifestReply reply;
+    return stub_->SetManifest(context, request, &reply);
+  });
+}
+
+absl::Status RemoteShardPeer::SetManifest(uint64_t epoch,
+                                          const Manifest& manifest) {
+  v1::SetManifestRequest request;
+  request.set_epoch(epoch);
+  *request.mutable_manifest() = ToProto(manifest);
+  return Send(request, absl::InfiniteDuration());
+}
+
+absl::StatusOr<Manifest> RemoteShardPeer::GetManifest(uint64_t epoch) {
+  v1::GetManifestRequest request;
+  request.set_epoch(epoch);
+  v1::Manifest message;
+  absl::Status status =
+      Call(options_.call_timeout, [&](grpc::ClientContext* context) {
+        return stub_->GetManifest(context, request, &message);
+      });
+  if (!status.ok()) return status;
+  Manifest manifest = FromProto(message);
+  status = ValidateManifest(manifest);
+  if (status.ok()) return manifest;
+  return absl::Status(status.code(),
+                      absl::StrCat(name(), ": ", status.message()));
+}
+
+absl::Status RemoteShardPeer::SetFacts(uint64_t epoch, const JobFacts& facts) {
+  v1::SetFactsRequest request;
+  request.set_epoch(epoch);
+  *request.mutable_facts() = ToProto(facts);
+  return Call(options_.call_timeout, [&](grpc::ClientContext* context) {
+    v1::SetFactsReply reply;
+    return stub_->SetFacts(context, request, &reply);
+  });
+}
+
+absl::Status RemoteShardPeer::ForgetManifest(uint64_t epoch) {
+  v1::SetManifestRequest request;
+  request.set_epoch(epoch);
+  return Send(request, options_.call_timeout);
+}
+
+absl::Status RemoteShardPeer::ReserveRow(uint64_t epoch, int32_t rank,
+                                         uint64_t session) {
+  v1::ReserveRowRequest request;
+  request.set_epoch(epoch);
+  request.set_rank(rank);
+  request.set_session(session);
+  return Call(absl::InfiniteDuration(), [&](grpc::ClientContext* context) {
+    v1::ReserveRowReply reply;
+    const grpc::Status status = stub_->ReserveRow(context, request, &reply);
+    // An older release of this protocol_version: its SetSession allocates.
+    return status.error_code() == grpc::StatusCode::UNIMPLEMENTED
+               ? grpc::Status::OK
+               : status;
+  });
+}
+
+absl::Status RemoteShardPeer::SetSession(uint64_t epoch,
+                                         const SessionChange& change) {
+  const v1::SetSessionRequest request = ToProto(epoch, change);
+  return Call(options_.call_timeout, [&](grpc::ClientContext* context) {
+    v1::SetSessionReply reply;
+    return stub_->SetSession(context, request, &reply);
+  });
+}
+
+absl::Duration RemoteShardPeer::TimeoutOf(PhaseKind kind) const {
+  const bool beside_rounds =
+      kind == PhaseKind::kCheckpointProgress || kind == PhaseKind::kSeal;
+  return beside_rounds ? options_.file_timeout : absl::InfiniteDuration();
+}
+
+absl::StatusOr<PhaseResult> RemoteShardPeer::RunPhase(const Phase& phase) {
+  GramList grams;
+  absl::StatusOr<PhaseResult> result = StreamPhase(
+      phase, [&](SliceGram gram) { grams.push_back(std::move(gram)); });
+  if (result.ok()) result->grams = std::move(grams);
+  return result;
+}
+
+absl::StatusOr<PhaseResult> RemoteShardPeer::StreamPhase(const Phase& phase,
+                                                         const GramSink& sink) {
+  PhaseResult result;
+  // A repeat has the same Grams in the same order: those that the sink has
+  // already are left out.
+  size_t num_sunk = 0;
+  const absl::Status status =
+      Call(TimeoutOf(phase.kind), [&](grpc::ClientContext* context) {
+        result = PhaseResult();
+        size_t num_read = 0;
+        const GramSink rest = [&](SliceGram gram) {
+          if (++num_read <= num_sunk) return;
+          num_sunk = num_read;
+          sink(std::move(gram));
+        };
+        // Headers, the last message and the half-close go out together: a
+        // phase of one message costs one system call and not three.
+        context->set_initial_metadata_corked(true);
+        auto stream = stub_->RunPhase(context);
+        WriteAll(phase, stream.get());
+        if (ReadReplies(phase.kind, options_.max_reply_bytes, stream.get(),
+                        rest, &result)) {
+          return stream->Finish();
+        }
+        context->TryCancel();
+        stream->Finish();
+        return TooLong(phase.kind, options_.max_reply_bytes);
+      });
+  if (absl::IsDeadlineExceeded(status) &&
+      TimeoutOf(phase.kind) != absl::InfiniteDuration()) {
+    return absl::DeadlineExceededError(
+        absl::StrCat(name(), " has not answered phase ", PhaseName(phase.kind),
+                     " within ", absl::FormatDuration(TimeoutOf(phase.kind)),
+                     " (phase_timeout_seconds)"));
+  }
+  if (!status.ok()) return status;
+  return result;
 }
 
 }  // namespace agg

@@ -15,14 +15,45 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "proto/control.grpc.pb.h"
+#include "proto/tls_options.h"
+#include "server/base/clock.h"
 #include "server/base/mutex.h"
+#include "server/base/tick_clock.h"
 #include "server/round/phase.h"
 #include "server/round/recovery.h"
 #include "server/round/shard_peer.h"
-#include "server/rpc/remote_shard_options.h"
+#include "server/rpc/phase_conversion.h"
 #include "server/rpc/shard_link.h"
 
 namespace agg {
+
+// How a shard in another process is called: apart from the class for who only
+// fills it in.
+
+struct RemoteShardOptions {
+  int32_t ordinal = 1;
+  int32_t num_shards = 2;
+  std::string address;            // "host:port"
+  TlsOptions tls = {};            // to call it with
+  std::string fingerprint;        // of the config; the shard must have the same
+  uint64_t coordinator_life = 0;  // random bits of this process
+  std::string coordinator;        // its address, for messages
+  // Deadlines of Promise and the first AttachReply, and of SetSession,
+  // SetFacts, GetManifest and ForgetManifest. What may take long has none
+  // (SetManifest, ReserveRow, RunPhase): the stream that Attach holds open ends
+  // when the shard is gone (keepalive pings every 10 s, answered within 5 s).
+  absl::Duration attach_timeout = absl::Seconds(5);
+  absl::Duration call_timeout = absl::Seconds(30);
+  // Limit of checkpoint_progress and seal: a disk that hangs fails the
+  // checkpoint.
+  absl::Duration file_timeout = absl::Minutes(10);
+  int64_t max_reply_bytes = kMaxPhaseBytes;  // of an answer to a phase, kept
+  // Measures how long a broken connection is waited for (P24).
+  const Clock* clock = TickClock::Real();
+  // What this process presents itself with, asked for each call (P45); null:
+  // nothing.
+  std::function<std::string()> token = {};
+};
 
 // Errors are the shard's, with its name in front (NamedAnswer); UNAVAILABLE at
 // once for all calls from the loss of the shard until the next Attach. A call

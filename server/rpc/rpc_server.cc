@@ -2,12 +2,14 @@
 // server/rpc sees gRPC.
 #include "server/rpc/rpc_server.h"
 
+#include <grpcpp/client_context.h>
 #include <grpcpp/ext/health_check_service_server_builder_option.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/impl/server_builder_option.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
+#include <grpcpp/support/channel_arguments.h>
 
 #include <algorithm>
 #include <memory>
@@ -20,6 +22,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "proto/agg.grpc.pb.h"
+#include "proto/grpc_channel.h"
 #include "proto/grpc_lifetime.h"
 #include "server/access/access_rules.h"
 #include "server/base/denial_counts.h"
@@ -29,23 +33,41 @@
 #include "server/base/log.h"
 #include "server/base/mutex.h"
 #include "server/rpc/admin_service.h"
-#include "server/rpc/call_context.h"
-#include "server/rpc/call_counter.h"
-#include "server/rpc/certificate_expiry.h"
+#include "server/rpc/admit_call.h"
+#include "server/rpc/bidi_stream.h"
 #include "server/rpc/connection_listener.h"
 #include "server/rpc/coordinator_service.h"
-#include "server/rpc/flow_windows.h"
-#include "server/rpc/open_connections.h"
-#include "server/rpc/open_streams.h"
-#include "server/rpc/other_calls.h"
-#include "server/rpc/overtaken_readers.h"
 #include "server/rpc/row_reports.h"
-#include "server/rpc/server_credentials.h"
 #include "server/rpc/shard_control_service.h"
 #include "server/rpc/shard_service.h"
 #include "server/rpc/transport_settings.h"
 
 namespace agg {
+
+// One GetStatus call on a new connection. No answer, another job's or this
+// process's own is not another coordinator.
+
+std::string FindOtherCoordinator(const CoordinatorProbe& probe) {
+  // A new connection each time: one that is kept may lead to a process that the
+  // name does not lead to any more, and would be slow to try again.
+  const auto stub = v1::Coordinator::NewStub(
+      NewGrpcChannel(probe.address, probe.address, probe.tls, probe.token,
+                     grpc::ChannelArguments()));
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + probe.timeout));
+  v1::StatusReply reply;
+  const grpc::Status status =
+      stub->GetStatus(&context, v1::StatusRequest(), &reply);
+  if (!status.ok() || reply.job() != probe.job ||
+      reply.coordinator_life() == probe.life) {
+    return "";
+  }
+  return absl::StrCat("another coordinator of job \"", reply.job(), "\" (life ",
+                      absl::Hex(reply.coordinator_life(), absl::kZeroPad16),
+                      ") answers at ", probe.address,
+                      ", the address of shard 0");
+}
+
 namespace {
 
 // How long a server that shuts down waits for readers that take nothing.

@@ -3,6 +3,7 @@
 #ifndef AGG_SERVER_RPC_RPC_SERVER_H_
 #define AGG_SERVER_RPC_RPC_SERVER_H_
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -11,18 +12,39 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "proto/tls_options.h"
 #include "server/access/caller_gate.h"
 #include "server/base/call_counts.h"
 #include "server/base/clock.h"
 #include "server/base/tick_clock.h"
 #include "server/coordinator/coordinator.h"
 #include "server/round/neighbour_peer.h"
+#include "server/rpc/admit_call.h"
 #include "server/rpc/job_conversion.h"
-#include "server/rpc/shard_identity.h"
 #include "server/shard/shard_engine.h"
 #include "server/tls/tls_reload.h"
 
 namespace agg {
+
+// Asks the address of shard 0 who coordinates the job there, so that a second
+// shard 0 finds the first one before it touches any shard (P21).
+
+// Who asks, and whom.
+struct CoordinatorProbe {
+  std::string address;  // "host:port" of shard 0, as workers know it
+  std::string job;
+  uint64_t life = 0;  // of the coordinator that asks
+  TlsOptions tls = {};
+  absl::Duration timeout = absl::Seconds(2);
+  // What this process presents itself with, asked for each call (P45); null:
+  // nothing.
+  std::function<std::string()> token = {};
+};
+
+// Text that names another coordinator of the job that answers at the address.
+// "" if the one that asks answers itself, one of another job does, or nobody
+// does within the timeout. Blocks; thread-safe.
+std::string FindOtherCoordinator(const CoordinatorProbe& probe);
 
 inline constexpr int kMaxConnections = 4096;
 

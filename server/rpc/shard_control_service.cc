@@ -1,6 +1,7 @@
 // The Attach stream, and the epochs that it begins and ends.
 #include "server/rpc/shard_control_service.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -10,18 +11,183 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "proto/manifest_message.h"
+#include "proto/protocol_version.h"
+#include "proto/shard_plan.h"
+#include "proto/shared_manifest.h"
+#include "server/base/address.h"
 #include "server/base/log.h"
-#include "server/coordinator/call_validation.h"
+#include "server/base/malloc_tuning.h"
+#include "server/coordinator/coordinator_types.h"
 #include "server/round/orderly_stop.h"
 #include "server/round/recovery.h"
 #include "server/round/round_report.h"
-#include "server/rpc/attach_check.h"
-#include "server/rpc/broken_connection.h"
-#include "server/rpc/inventory_conversion.h"
-#include "server/rpc/refused_call.h"
-#include "server/rpc/session_conversion.h"
+#include "server/rpc/admit_call.h"
+#include "server/rpc/long_poll.h"
+#include "server/rpc/phase_conversion.h"
+#include "server/rpc/phase_stream.h"
+#include "server/rpc/raw_message.h"
+#include "server/rpc/shard_link.h"
 
 namespace agg {
+
+// Each difference is named with both values, since two people may have written
+// them.
+
+namespace {
+
+absl::Status Differ(const ShardIdentity& self, absl::string_view what,
+                    absl::string_view theirs, absl::string_view ours,
+                    absl::string_view advice) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      "shard ", self.ordinal, " (", self.address, ") has ", what, " ", ours,
+      ", the coordinator expects ", theirs, ": ", advice));
+}
+
+// Some 142 years: as an epoch is the clock in microseconds (P20), or a number
+// above what others have promised, a clock that is wrong does no harm.
+constexpr int64_t kMaxEpochsAhead = int64_t{1} << 52;
+
+absl::Status CheckEpoch(uint64_t epoch, absl::Time now) {
+  const uint64_t highest =
+      static_cast<uint64_t>(std::max<int64_t>(0, absl::ToUnixMicros(now))) +
+      kMaxEpochsAhead;
+  if (epoch >= 1 && epoch <= highest) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("epoch is ", epoch, "; allowed: 1 to ", highest,
+                   ", 2^52 microseconds ahead of the clock of the shard"));
+}
+
+absl::Status CheckShards(const v1::AttachRequest& request, int num_shards) {
+  if (request.shards_size() != 0 && request.shards_size() != num_shards) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("shards has ", request.shards_size(),
+                     " addresses; allowed: none, or ", num_shards));
+  }
+  for (int i = 0; i < request.shards_size(); ++i) {
+    const absl::Status status =
+        CheckAddress(absl::StrCat("shards[", i, "]"), request.shards(i));
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckAttach(const v1::AttachRequest& request,
+                         const ShardIdentity& self, absl::Time now) {
+  if (request.protocol_version() != kProtocolVersion) {
+    return Differ(
+        self, "protocol version", absl::StrCat(request.protocol_version()),
+        absl::StrCat(kProtocolVersion), "run the same release everywhere");
+  }
+  if (request.ordinal() != self.ordinal) {
+    return Differ(self, "ordinal", absl::StrCat(request.ordinal()),
+                  absl::StrCat(self.ordinal),
+                  "check the addresses in `shards` and --shard");
+  }
+  if (request.num_shards() != self.num_shards) {
+    return Differ(self, "num_shards", absl::StrCat(request.num_shards()),
+                  absl::StrCat(self.num_shards),
+                  "start all shards with the same config");
+  }
+  absl::Status status = CheckEpoch(request.epoch(), now);
+  if (!status.ok()) return status;
+  status = ValidateText("coordinator", request.coordinator());
+  if (!status.ok()) return status;
+  status = ValidateText("config_fingerprint", request.config_fingerprint());
+  if (!status.ok()) return status;
+  status = CheckShards(request, self.num_shards);
+  if (!status.ok()) return status;
+  if (request.config_fingerprint() != self.fingerprint) {
+    return Differ(self, "config fingerprint", request.config_fingerprint(),
+                  self.fingerprint, "start all shards with the same config");
+  }
+  if (self.ordinal == 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("shard 0 (", self.address,
+                     ") is attached by the coordinator of its own process and "
+                     "by no other"));
+  }
+  return absl::OkStatus();
+}
+
+// Counts the Attach streams of the life that holds the shard; the last one's
+// end frees it.
+
+absl::Status ShardClaim::Take(uint64_t life, const std::string& coordinator) {
+  if (life_ != 0 && life != life_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the shard is held by another coordinator (", coordinator_,
+                     ", life ", absl::Hex(life_, absl::kZeroPad16),
+                     "); it is free when that one's Attach stream has ended"));
+  }
+  if (life == 0) return absl::OkStatus();
+  life_ = life;
+  coordinator_ = coordinator;
+  ++num_streams_;
+  return absl::OkStatus();
+}
+
+void ShardClaim::Release(uint64_t life) {
+  // Life 0 has taken nothing that could be given back.
+  if (life == 0 || life != life_) return;
+  if (--num_streams_ == 0) life_ = 0;
+}
+
+absl::Status ShardClaim::CheckPromise(uint64_t epoch, uint64_t life) const {
+  if (epoch != promised_epoch_ || life == promised_life_) {
+    return absl::OkStatus();
+  }
+  return absl::AbortedError(absl::StrCat(
+      "epoch ", epoch, " is promised to another coordinator (life ",
+      absl::Hex(promised_life_, absl::kZeroPad16), ")"));
+}
+
+void ShardClaim::Promise(uint64_t epoch, uint64_t life) {
+  promised_epoch_ = epoch;
+  promised_life_ = life;
+}
+
+// What is abandoned is forgotten in the same step, so that nobody resumes an
+// epoch that is about to end.
+
+void CoordinatorWatch::Begin(uint64_t epoch, uint64_t life) {
+  MutexLock lock(&mutex_);
+  if (epoch != epoch_) num_streams_ = 0;
+  epoch_ = epoch;
+  life_ = life;
+  ++num_streams_;
+}
+
+absl::Status CoordinatorWatch::Resume(uint64_t epoch, uint64_t life) {
+  MutexLock lock(&mutex_);
+  if (epoch == 0 || epoch != epoch_ || life == 0 || life != life_) {
+    return absl::AbortedError(absl::StrCat(
+        "epoch ", epoch, " of this coordinator does not go on here"));
+  }
+  ++num_streams_;
+  return absl::OkStatus();
+}
+
+void CoordinatorWatch::End(uint64_t epoch) {
+  MutexLock lock(&mutex_);
+  if (epoch != epoch_ || --num_streams_ > 0) return;
+  away_since_ = life_ == 0 ? absl::InfinitePast() : clock_->Now();
+}
+
+std::optional<uint64_t> CoordinatorWatch::TakeAbandoned() {
+  const absl::Time now = clock_->Now();
+  MutexLock lock(&mutex_);
+  if (epoch_ == 0 || num_streams_ > 0 || now - away_since_ < kResumeTime) {
+    return std::nullopt;
+  }
+  const uint64_t epoch = epoch_;
+  epoch_ = 0;
+  return epoch;
+}
+
 // The reactor of Attach, a stream that the coordinator holds open. The first
 // request begins an epoch, or resumes it, a later one ends it with a reason. So
 // does the stream's end, unless a newer epoch has begun or another stream
@@ -304,6 +470,161 @@ ShardControlService::Attach(grpc::CallbackServerContext* context) {
         grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachReply>>(admitted);
   }
   return AttachStream::Start(this);
+}
+
+// Hands each call to the engine, on threads that may wait.
+
+namespace {
+
+// The answer of a call that returns nothing but its status.
+template <typename Reply>
+absl::StatusOr<Reply> EmptyReply(const absl::Status& status) {
+  if (!status.ok()) return status;
+  return Reply();
+}
+
+}  // namespace
+
+absl::Status ShardControlService::Admit(grpc::CallbackServerContext* context,
+                                        absl::string_view method) const {
+  MarkAnswered(context);
+  return AdmitCall(*gate_, *context, method).status();
+}
+
+grpc::ServerUnaryReactor* ShardControlService::SetManifest(
+    grpc::CallbackServerContext* context, const v1::SetManifestRequest* request,
+    v1::SetManifestReply* reply) {
+  const absl::Status admitted =
+      Admit(context, "agg.v1.ShardControl/SetManifest");
+  if (!admitted.ok()) return AnswerNow<v1::SetManifestReply>(reply, admitted);
+  auto poll = LongPoll<v1::SetManifestReply>::Make(reply);
+  auto* reactor = poll.get();
+  const v1::SetManifestRequest taken = TakeMessage(request);
+  control_.Run([this, poll, epoch = taken.epoch(),
+                forget = !taken.has_manifest(),
+                manifest = SharedManifest(FromProto(taken.manifest()))] {
+    const absl::Status status = forget ? engine_->ForgetManifest(epoch)
+                                       : engine_->SetManifest(epoch, *manifest);
+    AskForTrim();
+    poll->Answer(EmptyReply<v1::SetManifestReply>(status));
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* ShardControlService::ReserveRow(
+    grpc::CallbackServerContext* context, const v1::ReserveRowRequest* request,
+    v1::ReserveRowReply* reply) {
+  const absl::Status admitted =
+      Admit(context, "agg.v1.ShardControl/ReserveRow");
+  if (!admitted.ok()) return AnswerNow<v1::ReserveRowReply>(reply, admitted);
+  auto poll = LongPoll<v1::ReserveRowReply>::Make(reply);
+  auto* reactor = poll.get();
+  memory_.Run([this, poll, epoch = request->epoch(), rank = request->rank(),
+               session = request->session()] {
+    // A caller that repeats itself must not make a queue of allocations.
+    if (poll->answered()) return;
+    poll->Answer(EmptyReply<v1::ReserveRowReply>(
+        engine_->ReserveRow(epoch, rank, session)));
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* ShardControlService::SetSession(
+    grpc::CallbackServerContext* context, const v1::SetSessionRequest* request,
+    v1::SetSessionReply* reply) {
+  const absl::Status admitted =
+      Admit(context, "agg.v1.ShardControl/SetSession");
+  if (!admitted.ok()) return AnswerNow<v1::SetSessionReply>(reply, admitted);
+  absl::Status status =
+      ValidateText("reason", request->reason(), kMaxReasonBytes);
+  if (status.ok()) status = ValidateText("client", request->client());
+  if (status.ok()) status = ValidateText("identity", request->identity());
+  if (!status.ok()) return AnswerNow<v1::SetSessionReply>(reply, status);
+  auto poll = LongPoll<v1::SetSessionReply>::Make(reply);
+  auto* reactor = poll.get();
+  control_.Run(
+      [this, poll, epoch = request->epoch(), change = FromProto(*request)] {
+        const absl::Status status = engine_->SetSession(epoch, change);
+        reports_->Flush();  // the round may wait for fewer rows now
+        poll->Answer(EmptyReply<v1::SetSessionReply>(status));
+      });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* ShardControlService::Probe(
+    grpc::CallbackServerContext* context, const v1::ProbeRequest*,
+    v1::ProbeReply* reply) {
+  const absl::Status admitted = Admit(context, "agg.v1.ShardControl/Probe");
+  if (!admitted.ok()) return AnswerNow<v1::ProbeReply>(reply, admitted);
+  const absl::StatusOr<uint64_t> promise = engine_->Promise();
+  if (!promise.ok()) return AnswerNow<v1::ProbeReply>(reply, promise.status());
+  v1::ProbeReply answer;
+  answer.set_promise(*promise);
+  return AnswerNow<v1::ProbeReply>(reply, answer);
+}
+
+grpc::ServerUnaryReactor* ShardControlService::GetManifest(
+    grpc::CallbackServerContext* context, const v1::GetManifestRequest* request,
+    v1::Manifest* reply) {
+  const absl::Status admitted =
+      Admit(context, "agg.v1.ShardControl/GetManifest");
+  if (!admitted.ok()) return AnswerNow<v1::Manifest>(reply, admitted);
+  auto poll = LongPoll<v1::Manifest>::Make(reply);
+  auto* reactor = poll.get();
+  control_.Run([this, poll, epoch = request->epoch()] {
+    const absl::StatusOr<Manifest> manifest = engine_->GetManifest(epoch);
+    if (manifest.ok()) {
+      poll->Answer(ToProto(*manifest));
+    } else {
+      poll->Answer(manifest.status());
+    }
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* ShardControlService::SetFacts(
+    grpc::CallbackServerContext* context, const v1::SetFactsRequest* request,
+    v1::SetFactsReply* reply) {
+  const absl::Status admitted = Admit(context, "agg.v1.ShardControl/SetFacts");
+  if (!admitted.ok()) return AnswerNow<v1::SetFactsReply>(reply, admitted);
+  const absl::StatusOr<JobFacts> facts = FromProto(request->facts());
+  if (!facts.ok()) return AnswerNow<v1::SetFactsReply>(reply, facts.status());
+  auto poll = LongPoll<v1::SetFactsReply>::Make(reply);
+  auto* reactor = poll.get();
+  control_.Run([this, poll, epoch = request->epoch(), facts = *facts] {
+    poll->Answer(
+        EmptyReply<v1::SetFactsReply>(engine_->SetFacts(epoch, facts)));
+  });
+  return reactor;
+}
+
+grpc::ServerBidiReactor<v1::PhaseRequest, v1::PhaseReply>*
+ShardControlService::RunPhase(grpc::CallbackServerContext* context) {
+  const absl::Status admitted = Admit(context, "agg.v1.ShardControl/RunPhase");
+  if (!admitted.ok()) {
+    return new RefusedCall<
+        grpc::ServerBidiReactor<v1::PhaseRequest, v1::PhaseReply>>(admitted);
+  }
+  return PhaseStream::Start(engine_, {&compute_, &files_});
+}
+
+grpc::ServerReadReactor<v1::CopyFrame>* ShardControlService::Replicate(
+    grpc::CallbackServerContext* context, v1::ReplicateReply*) {
+  const absl::Status admitted = Admit(context, "agg.v1.ShardControl/Replicate");
+  if (!admitted.ok()) {
+    return new RefusedCall<grpc::ServerReadReactor<v1::CopyFrame>>(admitted);
+  }
+  return copies_.Replicate();
+}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* ShardControlService::Fetch(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
+  const absl::Status admitted = Admit(context, "agg.v1.ShardControl/Fetch");
+  if (!admitted.ok()) {
+    return new RefusedCall<grpc::ServerWriteReactor<grpc::ByteBuffer>>(
+        admitted);
+  }
+  return copies_.Fetch(context, *request);
 }
 
 }  // namespace agg

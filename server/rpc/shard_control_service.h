@@ -10,28 +10,117 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "proto/agg.grpc.pb.h"
 #include "proto/control.grpc.pb.h"
+#include "proto/control.pb.h"
 #include "server/access/caller_gate.h"
 #include "server/base/clock.h"
+#include "server/base/mutex.h"
 #include "server/round/neighbour_peer.h"
+#include "server/rpc/admit_call.h"
 #include "server/rpc/bidi_stream.h"
-#include "server/rpc/coordinator_watch.h"
 #include "server/rpc/copy_streams.h"
-#include "server/rpc/executor.h"
-#include "server/rpc/open_streams.h"
+#include "server/rpc/long_poll.h"
 #include "server/rpc/row_reports.h"
-#include "server/rpc/shard_claim.h"
-#include "server/rpc/shard_control_methods.h"
-#include "server/rpc/shard_identity.h"
 #include "server/shard/shard_engine.h"
 
 namespace agg {
+
+// Which methods of ShardControl are callbacks. Apart from the service for the
+// length of the type.
+
+// All methods by callbacks, as v1::ShardControl::CallbackService has them, but
+// Fetch with raw bytes, so that a frame is not copied.
+using ShardControlMethods = v1::ShardControl::WithRawCallbackMethod_Fetch<
+    v1::ShardControl::WithCallbackMethod_Attach<
+        v1::ShardControl::WithCallbackMethod_SetManifest<
+            v1::ShardControl::WithCallbackMethod_ReserveRow<
+                v1::ShardControl::WithCallbackMethod_SetSession<
+                    v1::ShardControl::WithCallbackMethod_RunPhase<
+                        v1::ShardControl::WithCallbackMethod_Probe<
+                            v1::ShardControl::WithCallbackMethod_GetManifest<
+                                v1::ShardControl::WithCallbackMethod_SetFacts<
+                                    v1::ShardControl::
+                                        WithCallbackMethod_Replicate<
+                                            v1::ShardControl::Service>>>>>>>>>>;
+
+// Whether a coordinator and a shard mean the same job: a pure function, apart
+// from the service that asks it.
+
+// OK, or FAILED_PRECONDITION naming what differs, with both values. Nobody may
+// attach shard 0 over the network: its own process coordinates it.
+// INVALID_ARGUMENT for a bad field; of an epoch too, that is over 2^52
+// microseconds ahead of `now`: once promised, it would leave the job no higher
+// number. Since the bound moves with the clock, there is always one.
+absl::Status CheckAttach(const v1::AttachRequest& request,
+                         const ShardIdentity& self, absl::Time now);
+
+// Whose calls a shard takes: the claim of one coordinator's life on it. It is
+// apart from the service so that it can be tested without streams.
+
+// A life holds the claim from its first Attach stream until its last one has
+// ended. Thread-compatible.
+class ShardClaim {
+ public:
+  // A stream of `life` begins. `coordinator`: its address, for messages.
+  // FAILED_PRECONDITION naming the holder, if another life holds the claim.
+  // Life 0 (a coordinator that sends none) takes a free shard and holds
+  // nothing, as before there were claims.
+  absl::Status Take(uint64_t life, const std::string& coordinator);
+  // A stream for which Take was OK has ended.
+  void Release(uint64_t life);
+
+  // An epoch is promised to one coordinator's life, also when its claim has
+  // ended (P20): ABORTED if `epoch` was promised to another one.
+  absl::Status CheckPromise(uint64_t epoch, uint64_t life) const;
+  void Promise(uint64_t epoch, uint64_t life);
+
+ private:
+  uint64_t life_ = 0;  // 0: free
+  int num_streams_ = 0;
+  std::string coordinator_;
+  uint64_t promised_epoch_ = 0;  // the last one; 0: none
+  uint64_t promised_life_ = 0;
+};
+
+// Since when a shard is without its coordinator (P24). It is apart from the
+// service so that it can be tested without streams.
+
+// Counts the Attach streams of the newest epoch: the coordinator may be back on
+// a new stream before the end of the broken one is seen. Thread-safe.
+class CoordinatorWatch {
+ public:
+  // `clock` outlives it, and should leave out what the process spent frozen
+  // (P31).
+  explicit CoordinatorWatch(const Clock* clock) : clock_(clock) {}
+
+  // A stream has begun `epoch`, or has attached it once more. `life`: of the
+  // coordinator; 0 (of an older release) never comes back.
+  void Begin(uint64_t epoch, uint64_t life);
+  // A stream wants to go on with `epoch`. ABORTED unless this coordinator has
+  // begun it here, and it has not been taken by TakeAbandoned.
+  absl::Status Resume(uint64_t epoch, uint64_t life);
+  // A stream for which Begin or Resume was called has ended.
+  void End(uint64_t epoch);
+  // The epoch whose coordinator has been away for kResumeTime; once.
+  std::optional<uint64_t> TakeAbandoned();
+
+ private:
+  const Clock* const clock_;
+  Mutex mutex_;
+  uint64_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;  // 0: none, or abandoned
+  uint64_t life_ ABSL_GUARDED_BY(mutex_) = 0;
+  int num_streams_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Time away_since_ ABSL_GUARDED_BY(mutex_);  // if there is no stream
+};
 
 // Calls that change the epoch run in order on one thread, phases on another,
 // those about a checkpoint's files on a third, reservations of rows on a

@@ -3,6 +3,10 @@
 #ifndef AGG_SERVER_RPC_SHARD_LINK_H_
 #define AGG_SERVER_RPC_SHARD_LINK_H_
 
+#include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
+#include <grpcpp/server_context.h>
+
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -14,12 +18,49 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "proto/call_token.h"
 #include "proto/control.grpc.pb.h"
+#include "proto/tls_options.h"
 #include "server/base/clock.h"
 #include "server/base/mutex.h"
 #include "server/round/shard_peer.h"
 
 namespace agg {
+
+// The coordinator's connection to another shard: what it takes to notice within
+// seconds that the shard is gone, or is there again.
+
+// `address`: "host:port". Does not connect yet. `token` (may be null) gives
+// what each call presents (proto/call_token.h).
+std::shared_ptr<grpc::Channel> MakePeerChannel(const std::string& address,
+                                               const TlsOptions& tls,
+                                               const CallToken& token);
+
+// `status`, and why there is no connection, if that is the reason and it can be
+// found (server/tls/tls_diagnosis.h). May take a second then. As it is without
+// TLS.
+absl::Status Explained(const absl::Status& status, const std::string& address,
+                       const TlsOptions& tls);
+
+// An error that the shard `name` has answered, with its name in front. That it
+// refuses the caller, which is `self`, is UNAVAILABLE: passed on as it is, a
+// worker would take it for the answer to its own credential. OK stays OK.
+absl::Status NamedAnswer(const std::string& name, const std::string& self,
+                         const absl::Status& status);
+
+// What both ends of a coordinator's connection know of P24: how long a broken
+// one is waited for, and how a shard's own answer is told from a break.
+
+// Time that a broken connection is waited for, by the clock of the process that
+// waits (P31).
+inline constexpr absl::Duration kResumeTime = absl::Seconds(5);
+
+// Marks a call, at its beginning: its end will say that it comes from the
+// shard. A status code does not say so, since gRPC makes UNAVAILABLE of a
+// broken connection, too.
+void MarkAnswered(grpc::CallbackServerContext* context);
+// Whether a call that has ended was ended by the shard.
+bool IsAnswered(const grpc::ClientContext& context);
 
 struct ShardLinkOptions {
   std::string name;              // of the shard, for messages

@@ -8,8 +8,8 @@
 #include "server/access/access_rules.h"
 #include "server/base/local_buffers.h"
 #include "server/rpc/admit_call.h"
+#include "server/rpc/long_poll.h"
 #include "server/rpc/pull_stream.h"
-#include "server/rpc/refused_call.h"
 
 namespace agg {
 namespace {

@@ -3,8 +3,8 @@
 #define AGG_SERVER_RPC_SHARD_SERVICE_H_
 
 #include "proto/agg.grpc.pb.h"
-#include "server/rpc/pull_frames.h"
 #include "server/rpc/push_stream.h"
+#include "server/rpc/stream_pulls.h"
 
 namespace agg {
 

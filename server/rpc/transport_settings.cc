@@ -2,15 +2,191 @@
 #include "server/rpc/transport_settings.h"
 
 #include <grpc/compression.h>
+#include <grpc/grpc.h>
+#include <grpc/grpc_security.h>
+#include <grpc/support/log.h>
 #include <grpcpp/resource_quota.h>
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <string>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+#include "absl/types/optional.h"
 #include "proto/byte_buffer_frame.h"
+#include "proto/grpc_lifetime.h"
 #include "proto/transport_limits.h"
+#include "server/base/address.h"
+#include "server/base/log.h"
+#include "server/base/mutex.h"
 
 namespace agg {
+
+bool WindowsGrow(bool pipelined, absl::string_view listen) {
+  absl::string_view host = listen.substr(0, listen.rfind(':'));
+  if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
+  return pipelined || !IsLoopback(host);
+}
+
+// A small table gives advice for an errno.
+
+namespace {
+
+absl::string_view Advice(int error) {
+  switch (error) {
+    case EADDRINUSE:
+      return "; stop the process that has this port (`ss -ltnp` names it), or "
+             "choose another with --port";
+    case EACCES:
+    case EPERM:
+      return "; ports below 1024 are kept for privileged processes: choose a "
+             "higher one with --port";
+    case EADDRNOTAVAIL:
+      return "; no network interface of this host has that address: choose "
+             "one that has with --bind, or 0.0.0.0 for all";
+    default:
+      return "";
+  }
+}
+
+}  // namespace
+
+absl::Status ListenError(absl::string_view address, int error) {
+  return absl::UnavailableError(absl::StrCat(
+      "cannot listen on ", address, ": ", std::strerror(error), Advice(error)));
+}
+
+// gRPC's own file watcher takes files that do not go together, and has no
+// certificate then: who replaces the key first would close the port for a
+// while. Its C interface asks for the files at each handshake instead, and
+// keeps what it has when there are no better ones.
+
+namespace {
+
+class ReloadedCredentials : public grpc::ServerCredentials {
+ public:
+  ReloadedCredentials(TlsReload* tls, bool asks_for_certificates)
+      : tls_(tls),
+        credentials_(grpc_ssl_server_credentials_create_with_options(
+            grpc_ssl_server_credentials_create_options_using_config_fetcher(
+                asks_for_certificates
+                    ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
+                    : GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE,
+                &Fetch, this))) {}
+  ~ReloadedCredentials() override {
+    grpc_server_credentials_release(credentials_);
+  }
+
+  // Would have to be asked at each call. Nobody sets one: to ignore it would
+  // let in whom it refuses.
+  void SetAuthMetadataProcessor(
+      const std::shared_ptr<grpc::AuthMetadataProcessor>&) override {
+    LogError("a TLS port takes no AuthMetadataProcessor");
+    std::abort();
+  }
+
+ private:
+  int AddPortToServer(const std::string& address,
+                      grpc_server* server) override {
+    return grpc_server_add_http2_port(server, address.c_str(), credentials_);
+  }
+
+  // On a thread of gRPC, at the beginning of a handshake, one at a time.
+  static grpc_ssl_certificate_config_reload_status Fetch(
+      void* self, grpc_ssl_server_certificate_config** config) {
+    auto* const credentials = static_cast<ReloadedCredentials*>(self);
+    const absl::optional<TlsContents> contents =
+        credentials->tls_->Next(&credentials->seen_);
+    if (!contents.has_value()) {
+      return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
+    }
+    const grpc_ssl_pem_key_cert_pair pair = {contents->key.c_str(),
+                                             contents->certificate.c_str()};
+    // gRPC aborts without a CA, though nobody is asked for a certificate: then
+    // any that can be read does, and is used for nothing.
+    const std::string& ca =
+        contents->ca.empty() ? contents->certificate : contents->ca;
+    *config = grpc_ssl_server_certificate_config_create(ca.c_str(), &pair, 1);
+    return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
+  }
+
+  TlsReload* const tls_;
+  uint64_t seen_ = 0;  // guarded by gRPC's lock of the port
+  grpc_server_credentials* const credentials_;
+};
+
+}  // namespace
+
+std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(TlsReload* tls) {
+  KeepGrpcInitialized();
+  if (tls == nullptr) return grpc::InsecureServerCredentials();
+  return std::make_shared<ReloadedCredentials>(tls, tls->has_ca());
+}
+
+// One lock, held for a comparison: gRPC's threads log from anywhere.
+
+namespace {
+
+struct State {
+  Mutex mutex;
+  LineLimit limit;
+};
+
+// The line's message with its place.
+std::string TextOf(const gpr_log_func_args& line, absl::string_view more) {
+  absl::string_view file = line.file;
+  file = file.substr(file.rfind('/') + 1);  // npos + 1 is 0
+  return absl::StrCat("gRPC: ", absl::StripAsciiWhitespace(line.message), " (",
+                      file, ":", line.line, more, ")");
+}
+
+void Write(gpr_log_func_args* line) {
+  if (line->severity != GPR_LOG_SEVERITY_ERROR) {
+    // A traced header with a token; what dumps bytes has them all the same.
+    if (absl::StrContains(line->message, "authorization")) return;
+    LogInfo(TextOf(*line, ""));
+    return;
+  }
+  static State* const state = new State;
+  int dropped = 0;
+  {
+    MutexLock lock(&state->mutex);
+    if (!state->limit.Take(absl::Now(), &dropped)) return;
+  }
+  LogWarning(TextOf(
+      *line, dropped == 0
+                 ? ""
+                 : absl::StrCat("; ", dropped, " lines before it left out")));
+}
+
+}  // namespace
+
+bool LineLimit::Take(absl::Time now, int* dropped) {
+  // A clock that was set back begins a period, too.
+  if (now < began_ || now - began_ >= kPeriod) {
+    began_ = now;
+    written_ = 0;
+  }
+  if (written_ == kMost) {
+    ++dropped_;
+    return false;
+  }
+  ++written_;
+  *dropped = dropped_;
+  dropped_ = 0;
+  return true;
+}
+
+void LogGrpcErrors() { gpr_set_log_function(&Write); }
+
 namespace {
 
 // Calls that one connection may have open. A worker has fewer than ten; those

@@ -4,25 +4,131 @@
 #ifndef AGG_SERVER_SHARD_OPEN_ROUND_H_
 #define AGG_SERVER_SHARD_OPEN_ROUND_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/buffer.h"
 #include "server/ingest/arrival_ledger.h"
 #include "server/ingest/frame.h"
 #include "server/ingest/shard_layout.h"
+#include "server/ingest/wave_slices.h"
 #include "server/round/phase.h"
 #include "server/round/session_table.h"
 #include "server/round/shard_options.h"
 #include "server/round/shard_peer.h"
-#include "server/shard/early_grams.h"
-#include "server/shard/row_waves.h"
 
 namespace agg {
+
+// What a shard knows about the rows of a pipelined round, wave by wave (P43):
+// how far each one is, and which attempts count once the first wave is closed.
+
+// Waves count from 1. Thread-compatible: its owner's lock protects it.
+class RowWaves {
+ public:
+  // Takes the waves' slices; none: the job is not pipelined.
+  explicit RowWaves(std::vector<WaveSlices> waves) : waves_(std::move(waves)) {}
+
+  int size() const { return static_cast<int>(waves_.size()); }
+  // REQUIRES: 1 <= wave <= size().
+  const WaveSlices& slices(int wave) const { return waves_[wave - 1]; }
+
+  using HasLanded = std::function<bool(int32_t slice)>;
+  // Whether the row has all slices of the wave. REQUIRES: as slices().
+  bool Complete(int wave, const HasLanded& has_landed) const;
+  // How many of the first waves of the rank's row, which `name` names, are
+  // complete: 0 if that is none, or as many as at the last call for that row
+  // and not `again`.
+  int News(int32_t rank, const GradientName& name, bool again,
+           const HasLanded& has_landed);
+
+  // Notes that these rows are in the round's first wave: no other attempt of
+  // theirs may come any more.
+  void Pin(std::vector<RoundRow> rows) { pinned_ = std::move(rows); }
+  void Unpin() { pinned_.clear(); }
+  // FAILED_PRECONDITION if another attempt of the rank's row is pinned.
+  absl::Status CheckAttempt(int32_t rank, const GradientName& name) const;
+
+ private:
+  struct Known {
+    GradientName name;
+    int waves = 0;
+  };
+  const std::vector<WaveSlices> waves_;
+  std::map<int32_t, Known> known_;  // by rank
+  std::vector<RoundRow> pinned_;
+};
+
+// Which slices' Grams can be computed before their round closes, and the
+// results: bookkeeping alone, without a thread or a backend.
+
+// A slice is complete when all expected rows have landed it. The expected rows
+// are those with which the open round will probably close. If it closes with
+// others, the early results are thrown away, and nothing else is lost. Slices
+// are positions in the shard's layout. Thread-compatible: its owner's lock
+// protects it.
+class EarlyGrams {
+ public:
+  // A batch has at most 32 slices, so that a device computes one batch while
+  // the rows of the next are copied there.
+  static constexpr size_t kMaxSlices = 32;
+
+  // What the bookkeeping of so many slices takes. The Grams themselves become
+  // those of Close, and are counted there.
+  static int64_t Bytes(int64_t num_slices);
+  // What it takes now, without the numbers in the Grams.
+  int64_t bytes() const;
+
+  struct Batch {
+    std::vector<RoundRow> rows;
+    std::vector<int32_t> slices;  // ascending
+  };
+
+  // A round begins or its expected rows change: forgets all slices and
+  // results. `rows` ascends by rank; if it is empty, nothing is early.
+  void Expect(std::vector<RoundRow> rows, int num_slices);
+  const std::vector<RoundRow>& rows() const { return rows_; }
+
+  // To be called when all of rows() have landed the slice; may be repeated.
+  void SliceComplete(int32_t slice);
+
+  bool any_ready() const { return !ready_.empty(); }
+  // The slices that became complete first. Their bytes are being read until
+  // Finish or GiveUp. `ranges`: where each slice of the layout lies.
+  // `max_products`: of a batch of several slices at most
+  // (Backend::gram_products_at_once), since a phase and a new session's frames
+  // wait for it. REQUIRES: any_ready(), and no batch is being read.
+  Batch Take(const std::vector<ElementRange>& ranges, double max_products);
+  // `grams`: one per slice of the batch, in its order. They are thrown away if
+  // Expect was called since Take.
+  void Finish(std::vector<SliceGram> grams);
+  // The batch has failed: no more are taken in this round, and its Close
+  // computes what is missing.
+  void GiveUp();
+  // Whether the rank's bytes of the slice are being read at this moment.
+  bool Reading(int32_t rank, int32_t slice) const;
+
+  // The round closes with `rows`: nothing is ready any more. Moves out the
+  // results for these rows, by slice; empty where there is none.
+  std::vector<std::optional<SliceGram>> TakeResults(
+      const std::vector<RoundRow>& rows, int num_slices);
+
+ private:
+  std::vector<RoundRow> rows_;
+  std::vector<bool> complete_;  // by slice
+  std::vector<int32_t> ready_;  // in the order of completion, not yet taken
+  std::vector<std::optional<SliceGram>> results_;  // by slice
+  std::optional<Batch> reading_;
+  bool reading_is_stale_ = false;
+};
 
 // Made for a manifest, before the seed. Each Publish ends a round and opens the
 // next one, which has the published version's number. Slices are positions
@@ -59,7 +165,7 @@ class OpenRound {
   // REQUIRES: Admit was OK under the same lock.
   bool TryClaim(const Destination& destination, FrameLanding* landing);
   // Ends the claims as the landing says. Of a pipelined job: what is new of the
-  // row's waves (row_waves.h); else 0.
+  // row's waves; else 0.
   int EndClaims(const FrameLanding& landing);
   // Whether all slices of the frame's row (or seed) have landed. ABORTED if a
   // higher attempt has taken the row meanwhile.

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/backend.h"
+#include "kernels/dtype.h"
 #include "proto/manifest_size.h"
 #include "server/ingest/frame.h"
 #include "server/ingest/gradient_rows.h"
@@ -23,10 +24,59 @@
 #include "server/round/phase.h"
 #include "server/round/shard_options.h"
 #include "server/shard/memory_plan.h"
-#include "server/shard/row_buffers.h"
 #include "server/shard/shard_replica.h"
 
 namespace agg {
+
+// The rows of a round for one call of the backend.
+
+// Keeps them alive: a session may end while its row is read. Thread-compatible.
+class RowBuffers {
+ public:
+  RowBuffers() = default;
+  RowBuffers(const GradientRows& rows, const std::vector<RoundRow>& named) {
+    for (const RoundRow& row : named) Add(rows, row);
+  }
+
+  // REQUIRES: there is such a row.
+  void Add(const GradientRows& rows, const RoundRow& row) {
+    owners_.push_back(rows.FindAttempt(row.rank, row.session, row.attempt));
+    pointers_.push_back(owners_.back().get());
+  }
+
+  absl::Span<const Buffer* const> pointers() const { return pointers_; }
+
+ private:
+  std::vector<std::shared_ptr<const Buffer>> owners_;
+  std::vector<const Buffer*> pointers_;
+};
+
+// What the step of one wave means (P43): which rows each of its tensors has.
+
+struct SplitStep {
+  // Steps of some tensors each, all of which have the same rows: the others
+  // are excluded. Together with `unchanged` all tensors of the wave, once.
+  std::vector<StepPlan> steps;
+  std::vector<int32_t> unchanged;  // ascending; tensors without a row
+};
+
+// A coefficient that is not a number leaves its row out of that tensor.
+// INVALID_ARGUMENT if the lists do not fit `rows`, tensors do not ascend, or
+// the step is not per tensor.
+absl::StatusOr<SplitStep> SplitByRows(const StepPlan& step,
+                                      const std::vector<RoundRow>& rows);
+
+// Looks at what narrowing a version to the job's pull_dtype has lost.
+
+// Adds how many of the slice's values are finite, and infinite in `dtype`; a
+// first one sets loss->slice, if that is not a smaller one. kF32: none.
+void AddInfinite(absl::Span<const float> values, DType dtype, int32_t slice,
+                 NarrowingLoss* loss);
+
+// Adds how many of the values are not zero, and how many of these are zero in
+// `dtype`.
+void AddVanished(absl::Span<const float> values, DType dtype,
+                 NarrowingLoss* loss);
 
 // Serves one caller at a time; rows, seed and store have rules of their own.
 class ShardCompute {
@@ -97,7 +147,7 @@ class ShardCompute {
                       const std::shared_ptr<Snapshot>& snapshot,
                       int32_t* not_finite_slice);
 
-  // Updates a wave's tensors alone (wave_step.h); those without rows get their
+  // Updates a wave's tensors alone; those without rows get their
   // values of `before`. All bytes are there: the next wave may take them.
   absl::Status UpdateWave(const std::vector<RoundRow>& rows,
                           const StepPlan& step, const Snapshot& before,

@@ -4,12 +4,9 @@
 // The class joins parts that know nothing of each other: ShardEpoch,
 // SessionTable, HeldCopy and OpenRound decide, ShardCompute has the memory and
 // the arithmetic, ComputeTurn says who computes, CheckpointKeeper has the
-// files. What is left here is locking and waiting. Its parts: shard_engine.cc
-// (manifest, status), shard_sessions.cc, shard_push.cc, shard_pull.cc,
-// shard_phases.cc (a round up to its decision), shard_step.cc (versions),
-// shard_waves.h (rounds that are published wave by wave),
-// shard_recovery.h (between epochs), shard_replication.h (second copies),
-// shard_checkpoint_phases.cc.
+// files. What is left here is locking and waiting. Nested classes have the
+// rest: shard_waves.h (rounds that are published wave by wave),
+// shard_recovery.h (between epochs), shard_replication.h (second copies).
 #ifndef AGG_SERVER_SHARD_SHARD_ENGINE_H_
 #define AGG_SERVER_SHARD_SHARD_ENGINE_H_
 
@@ -41,20 +38,132 @@
 #include "server/round/shard_options.h"
 #include "server/round/shard_peer.h"
 #include "server/shard/checkpoint_keeper.h"
-#include "server/shard/closed_round.h"
 #include "server/shard/compute_turn.h"
 #include "server/shard/guarded_backend.h"
-#include "server/shard/held_copy.h"
 #include "server/shard/open_round.h"
 #include "server/shard/published_version.h"
-#include "server/shard/pull_queue.h"
 #include "server/shard/region_grant.h"
 #include "server/shard/row_releaser.h"
 #include "server/shard/shard_compute.h"
 #include "server/shard/shard_epoch.h"
-#include "server/shard/version_progress.h"
 
 namespace agg {
+
+// Pulls that wait for a version. It knows nothing about versions, so that it
+// can be tested without a shard.
+
+// T: what a pull gets that is answered with success. Thread-compatible: its
+// owner's lock protects it, and the owner runs the callbacks that Resolve hands
+// out without that lock.
+template <typename T>
+class PullQueue {
+ public:
+  using Callback = std::function<void(absl::StatusOr<T>)>;
+  struct Request {
+    uint64_t epoch = 0;
+    uint64_t version = 0;
+    bool latest = false;
+    Callback callback;
+    bool partial = false;  // also while the version is being written
+  };
+  using Answer = std::optional<absl::StatusOr<T>>;
+
+  // Ids count from 1.
+  int64_t Add(Request request) {
+    waiting_.emplace(++last_id_, std::move(request));
+    return last_id_;
+  }
+  void Remove(int64_t id) { waiting_.erase(id); }
+
+  // Asks `answer` about each pull. Those that get an answer are removed, and
+  // their callbacks returned, bound to it, to be run without the lock.
+  std::vector<std::function<void()>> Resolve(
+      const std::function<Answer(const Request&)>& answer) {
+    std::vector<std::function<void()>> ready;
+    for (auto it = waiting_.begin(); it != waiting_.end();) {
+      Answer result = answer(it->second);
+      if (!result.has_value()) {
+        ++it;
+        continue;
+      }
+      ready.push_back([callback = std::move(it->second.callback),
+                       result = *std::move(result)] { callback(result); });
+      it = waiting_.erase(it);
+    }
+    return ready;
+  }
+
+ private:
+  int64_t last_id_ = 0;
+  std::map<int64_t, Request> waiting_;
+};
+
+// A round from its close on: with which rows it was closed, and what the phases
+// have computed about them.
+
+// Each result is kept, so that a repeated phase gives the same bytes (P7); an
+// error is not kept, so that the phase may be tried again. Errors are those of
+// ShardCompute. Thread-compatible: to be used with the turn (compute_turn.h).
+// A default-constructed one stands for a round that is not closed.
+class ClosedRound {
+ public:
+  ClosedRound() = default;
+  // Makes a round closed as was offered, with the offer's result.
+  explicit ClosedRound(const CloseOffer& offer)
+      : rows_(offer.rows),
+        row_crc32c_(offer.result.row_crc32c),
+        close_(offer.result) {}
+  // Makes a round closed with `rows`, and their checksums
+  // (PhaseResult::row_crc32c). If slices of `incomplete_ranks` are missing
+  // here, these ranks are the result of Close, and no other phase may follow.
+  ClosedRound(std::vector<RoundRow> rows, std::vector<uint32_t> row_crc32c,
+              std::vector<int32_t> incomplete_ranks);
+
+  const std::vector<RoundRow>& rows() const { return rows_; }
+  // Close's result, once there is one.
+  const std::optional<PhaseResult>& close_result() const { return close_; }
+  // Whether the phases after Close may run.
+  bool has_grams() const {
+    return close_.has_value() && close_->incomplete_ranks.empty();
+  }
+
+  // Computes the Grams of all slices: those in `early` (by slice of the layout)
+  // are taken as they are, the others are computed.
+  // REQUIRES: !close_result().has_value().
+  absl::StatusOr<PhaseResult> Close(
+      ShardCompute* compute, std::vector<std::optional<SliceGram>> early);
+  // Computes the Grams of these slices alone (positions in the layout), as
+  // Close does.
+  absl::StatusOr<PhaseResult> CloseSlices(ShardCompute* compute,
+                                          const std::vector<int32_t>& slices);
+  // Computes compensated Grams of all slices of these tensors (ascending).
+  absl::StatusOr<PhaseResult> CompensatedGram(
+      ShardCompute* compute, const std::vector<int32_t>& tensors);
+  absl::StatusOr<PhaseResult> Norms(ShardCompute* compute,
+                                    const StepPlan& step);
+  // What Update writes into. Apart from it, since an error has changed nothing
+  // yet. *num_revoked and errors: as ParameterStore::NextSnapshot; 0 and OK in
+  // a repeat.
+  absl::Status TakeMemory(ShardCompute* compute, int* num_revoked);
+  // REQUIRES: TakeMemory was OK since the Update before.
+  absl::Status Update(ShardCompute* compute, const StepPlan& step);
+  // What Update has written; null before.
+  std::shared_ptr<const Snapshot> updated() const { return updated_; }
+  // First slice with a parameter that is not finite, as ShardCompute::Update
+  // says; -1 before.
+  int32_t not_finite_slice() const { return not_finite_slice_; }
+
+ private:
+  std::vector<RoundRow> rows_;
+  std::vector<uint32_t> row_crc32c_;
+  std::optional<PhaseResult> close_;
+  std::vector<int32_t> compensated_tensors_;
+  std::optional<PhaseResult> compensated_;
+  std::optional<PhaseResult> norms_;
+  std::shared_ptr<Snapshot> next_;
+  std::shared_ptr<const Snapshot> updated_;
+  int32_t not_finite_slice_ = -1;
+};
 
 // A phase that a shard has been asked for and has not answered.
 struct RunningPhase {

@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "kernels/optimizer_step.h"
 #include "server/base/log.h"
 #include "server/checkpoint/checkpoint_json.h"
 #include "server/checkpoint/checkpoint_manifest.h"
@@ -12,6 +14,8 @@
 #include "server/params/parameter_store.h"
 #include "server/shard/shard_checkpoint.h"
 #include "server/shard/shard_engine.h"
+#include "server/shard/shard_replica.h"
+#include "server/shard/shard_replication.h"
 
 namespace agg {
 
@@ -297,6 +301,67 @@ absl::StatusOr<PhaseResult> ShardEngine::Recovery::Open(ShardEngine* engine,
   engine->WakeFiller();
   *ready = engine->ResolvePulls();
   return PhaseResult();
+}
+
+// How copies that are lost come back from the other process that has the part:
+// both ends of it (P15).
+
+absl::StatusOr<PhaseResult> ShardEngine::Recovery::FetchCopies(
+    ShardEngine* engine, const Phase& phase, ShardCompute* compute) {
+  if (!engine->options_.replicated) return PhaseResult();
+  if (compute == nullptr) return NoManifest();
+  HeldCopy home(engine->options_.ordinal);
+  {
+    MutexLock lock(&engine->mutex_);
+    home = engine->home_;
+  }
+  ShardReplica* const replica = compute->replica();
+  for (const HeldCopy& copy : {home, replica->copy()}) {
+    if (copy.held() && !copy.At(phase.id)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("fetch of ", DescribeVersion(phase.id),
+                       " over a copy: ", copy.Describe()));
+    }
+  }
+  absl::Status status;
+  if (!home.held()) status = FetchHome(engine, phase, compute);
+  if (status.ok() && !replica->copy().held()) {
+    status = replica->Fetch({phase.epoch, replica->layout()->ordinal, phase.id},
+                            engine->before_, &engine->bytes_progress_);
+  }
+  if (!status.ok()) return status;
+  return PhaseResult();
+}
+
+absl::Status ShardEngine::Recovery::FetchHome(ShardEngine* engine,
+                                              const Phase& phase,
+                                              ShardCompute* compute) {
+  // Versions of an abandoned past can have higher numbers.
+  compute->store()->RevokeAll();
+  ArrayLoader loader(engine->options_.optimizer, &engine->backend_,
+                     compute->store(), compute->layout()->num_elements);
+  absl::Status status = loader.Begin();
+  if (!status.ok()) return status;
+  ArrayReceiver receiver(compute->layout().get(),
+                         1 + OptimizerStateArrays(engine->options_.optimizer),
+                         &loader);
+  RecordText record;
+  CopySink sink;
+  sink.slice = [&](const CopySlice& slice) {
+    engine->bytes_progress_.Note();
+    return receiver.Take(slice);
+  };
+  sink.record = [&](std::string text) {
+    record = std::make_shared<const std::string>(std::move(text));
+    return absl::OkStatus();
+  };
+  status = engine->buddy_->Fetch(
+      {phase.epoch, engine->options_.ordinal, phase.id}, sink);
+  if (status.ok()) status = receiver.Finish();
+  if (!status.ok()) return status;
+  engine->loaded_ = loader.snapshot();
+  PlaceHome(engine, phase.id, std::move(record), compute);
+  return status;
 }
 
 }  // namespace agg

@@ -11,9 +11,9 @@
 #include "absl/status/statusor.h"
 #include "server/round/phase.h"
 #include "server/round/recovery.h"
-#include "server/shard/held_copy.h"
 #include "server/shard/shard_compute.h"
 #include "server/shard/shard_engine.h"
+#include "server/shard/shard_epoch.h"
 
 namespace agg {
 

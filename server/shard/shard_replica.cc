@@ -4,14 +4,82 @@
 #include "server/shard/shard_replica.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/optimizer_step.h"
+#include "server/base/try_resize.h"
 #include "server/shard/step_layout.h"
 
 namespace agg {
+
+// The receiver knows which slice comes next, so that one that is lost or sent
+// twice is noticed at once.
+
+namespace {
+
+CopyArray ArrayOf(int array) {
+  if (array == 0) return CopyArray::kParameters;
+  return array == 1 ? CopyArray::kState0 : CopyArray::kState1;
+}
+
+}  // namespace
+
+absl::Status SendArrays(
+    const ShardLayout& layout, int num_arrays,
+    const std::function<absl::Status(int array, absl::Span<float> to)>& read,
+    const std::function<absl::Status(const CopySlice&)>& sink) {
+  std::vector<float> values;
+  absl::Status status = TryResize(layout.num_elements, &values);
+  for (int array = 0; array < num_arrays && status.ok(); ++array) {
+    status = read(array, absl::MakeSpan(values));
+    for (size_t i = 0; i < layout.slices.size() && status.ok(); ++i) {
+      const ElementRange& range = layout.ranges[i];
+      status = sink({ArrayOf(array), layout.slices[i],
+                     absl::MakeConstSpan(values).subspan(
+                         static_cast<size_t>(range.begin),
+                         static_cast<size_t>(range.num_elements))});
+    }
+  }
+  return status;
+}
+
+absl::Status ArrayReceiver::Take(const CopySlice& slice) {
+  if (array_ == num_arrays_ || layout_->slices.empty() ||
+      slice.array != ArrayOf(array_) ||
+      slice.slice != layout_->slices[position_]) {
+    return absl::InternalError(absl::StrCat("slice ", slice.slice, " of array ",
+                                            static_cast<int>(slice.array),
+                                            " was not expected"));
+  }
+  const ElementRange& range = layout_->ranges[position_];
+  if (static_cast<int64_t>(slice.values.size()) != range.num_elements) {
+    return absl::InternalError(
+        absl::StrCat("slice ", slice.slice, " has ", slice.values.size(),
+                     " elements; allowed: ", range.num_elements));
+  }
+  const absl::StatusOr<absl::Span<float>> to = target_->Destination(array_);
+  if (!to.ok()) return to.status();
+  std::copy(slice.values.begin(), slice.values.end(),
+            to->begin() + range.begin);
+  if (++position_ < layout_->slices.size()) return absl::OkStatus();
+  position_ = 0;
+  return target_->Finish(array_++);
+}
+
+absl::Status ArrayReceiver::Finish() const {
+  if (array_ == num_arrays_ || layout_->slices.empty()) {
+    return absl::OkStatus();
+  }
+  return absl::DataLossError(absl::StrCat("the copy ends before slice ",
+                                          layout_->slices[position_],
+                                          " of array ", array_));
+}
+
 namespace {
 
 // Where a combined slice lands.
@@ -234,6 +302,91 @@ absl::Status ShardReplica::StepArrays(const StepPlan& step) {
   request.state1 = arrays_[2].get();
   request.combined = incoming_.get();
   return backend_->Step(request);
+}
+
+// A replica from one epoch to the next: what is prepared is dropped or stepped,
+// and what is lost comes from the home.
+
+namespace {
+
+// Fetched arrays go straight to the backend: nobody pulls from a replica.
+class ReplicaTarget : public ArrayTarget {
+ public:
+  ReplicaTarget(const ShardLayout& layout, Backend* backend,
+                const std::unique_ptr<Buffer>* arrays)
+      : num_elements_(layout.num_elements),
+        backend_(backend),
+        arrays_(arrays) {}
+  absl::StatusOr<absl::Span<float>> Destination(int /*array*/) override {
+    const absl::Status status = TryResize(num_elements_, &values_);
+    if (!status.ok()) return status;
+    return absl::MakeSpan(values_);
+  }
+  absl::Status Finish(int array) override {
+    return backend_->Write(values_, arrays_[array].get());
+  }
+
+ private:
+  const int64_t num_elements_;
+  std::vector<float> values_;
+  Backend* const backend_;
+  const std::unique_ptr<Buffer>* const arrays_;
+};
+
+}  // namespace
+
+absl::Status ShardReplica::Recover(CopyAction action, const VersionId& target,
+                                   bool repeated) {
+  {
+    MutexLock lock(&mutex_);
+    const bool there = copy_.At(target);
+    if (action == CopyAction::kVoid && !(repeated && there)) copy_.Void();
+    if (action == CopyAction::kVoid || there) {
+      copy_.Drop();
+      Clear();
+      return absl::OkStatus();
+    }
+    const absl::Status status = copy_.CheckStep(target);
+    if (action != CopyAction::kStep || !status.ok()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("the replica cannot be brought to ",
+                       DescribeVersion(target), ": ", copy_.Describe()));
+    }
+  }
+  return TakeStep();
+}
+
+absl::Status ShardReplica::Fetch(const CopyHeader& header, NeighbourPeer* peer,
+                                 Progress* progress) {
+  {
+    MutexLock lock(&mutex_);
+    copy_.Void();
+    Clear();
+  }
+  ReplicaTarget target(*layout_, backend_, arrays_);
+  ArrayReceiver receiver(layout_.get(),
+                         1 + OptimizerStateArrays(options_.optimizer), &target);
+  RecordText record;
+  CopySink sink;
+  sink.slice = [&](const CopySlice& slice) {
+    progress->Note();
+    return receiver.Take(slice);
+  };
+  sink.record = [&](std::string text) {
+    record = std::make_shared<const std::string>(std::move(text));
+    return absl::OkStatus();
+  };
+  absl::Status status = peer->Fetch(header, sink);
+  if (status.ok()) status = receiver.Finish();
+  if (!status.ok()) return status;
+  MutexLock lock(&mutex_);
+  copy_.Hold(header.id, std::move(record));
+  return status;
+}
+
+absl::Status ShardReplica::Read(int array, absl::Span<float> to) const {
+  if (to.empty()) return absl::OkStatus();
+  return backend_->Read(*arrays_[array], to);
 }
 
 }  // namespace agg

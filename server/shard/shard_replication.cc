@@ -5,17 +5,84 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "server/params/parameter_store.h"
-#include "server/shard/combined_sender.h"
 #include "server/shard/shard_engine.h"
 #include "server/shard/shard_replica.h"
 #include "server/shard/step_layout.h"
 
 namespace agg {
 
-void ShardEngine::SetNeighbours(NeighbourPeer* buddy, NeighbourPeer* before) {
-  buddy_ = buddy;
-  before_ = before;
+// A thread for each round: it takes microseconds to start one, and a round with
+// replication has at least two messages over a network.
+
+CombinedSender::CombinedSender(NeighbourPeer* peer, const CopyHeader& header,
+                               const ShardLayout* layout,
+                               const Buffer* combined,
+                               std::function<absl::Status()> check,
+                               bool background)
+    : peer_(peer),
+      header_(header),
+      layout_(layout),
+      combined_(combined),
+      check_(std::move(check)) {
+  if (background) thread_ = std::thread([this] { Run(/*wait=*/true); });
+}
+
+CombinedSender::~CombinedSender() { End(/*drop=*/true); }
+
+void CombinedSender::End(bool drop) {
+  {
+    MutexLock lock(&mutex_);
+    ended_ = true;
+    if (drop) slices_.clear();
+    changed_.NotifyAll();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void CombinedSender::Send(size_t begin, size_t end) {
+  {
+    MutexLock lock(&mutex_);
+    if (!status_.ok()) return;
+    for (size_t i = begin; i < end; ++i) slices_.push_back(i);
+    changed_.NotifyAll();
+  }
+  if (!thread_.joinable()) Run(/*wait=*/false);
+}
+
+absl::Status CombinedSender::Finish() {
+  End(/*drop=*/false);
+  {
+    MutexLock lock(&mutex_);
+    if (!status_.ok()) return status_;
+  }
+  return peer_->FinishCombined(header_);
+}
+
+void CombinedSender::Run(bool wait) {
+  for (;;) {
+    size_t position;
+    {
+      MutexLock lock(&mutex_);
+      while (wait && slices_.empty() && !ended_) changed_.Wait(&mutex_);
+      if (slices_.empty()) return;
+      position = slices_.front();
+      slices_.pop_front();
+    }
+    const ElementRange& range = layout_->ranges[position];
+    CopySlice slice;
+    slice.slice = layout_->slices[position];
+    slice.values = absl::MakeConstSpan(
+        reinterpret_cast<const float*>(combined_->host()) + range.begin,
+        static_cast<size_t>(range.num_elements));
+    absl::Status status = check_();
+    if (status.ok()) status = peer_->SendCombined(header_, slice);
+    if (status.ok()) continue;
+    MutexLock lock(&mutex_);
+    status_ = status;
+    slices_.clear();
+  }
 }
 
 // --- For the neighbours ------------------------------------------------------
@@ -34,19 +101,6 @@ ShardEngine::Replication::ReplicaFor(ShardEngine* engine,
                      " has no replica of part ", header.part));
   }
   return engine->compute_;
-}
-
-absl::Status ShardEngine::SendCombined(const CopyHeader& header,
-                                       const CopySlice& slice) {
-  const auto compute = Replication::ReplicaFor(this, header);
-  if (!compute.ok()) return compute.status();
-  return (*compute)->replica()->Land(header, slice);
-}
-
-absl::Status ShardEngine::FinishCombined(const CopyHeader& header) {
-  const auto compute = Replication::ReplicaFor(this, header);
-  if (!compute.ok()) return compute.status();
-  return (*compute)->replica()->CheckLanded(header);
 }
 
 // --- Rounds ------------------------------------------------------------------
@@ -142,6 +196,24 @@ ShardEngine::Replication::StepHomeArrays(ShardEngine* engine,
   engine->BreakEpoch(engine->home_.state().prepared_by, "a step", status);
   engine->home_.Void();  // it may be between two versions
   return status;
+}
+
+absl::Status ShardEngine::Replication::CheckCopy(ShardEngine* engine,
+                                                 const CopyHeader& header,
+                                                 RecordText* record) {
+  MutexLock lock(&engine->mutex_);
+  const absl::Status status = engine->epoch_.Check(header.epoch);
+  if (!status.ok()) return status;
+  if (engine->compute_ == nullptr) return NoManifest();
+  const HeldCopy copy = header.part == engine->options_.ordinal
+                            ? engine->home_
+                            : engine->compute_->replica()->copy();
+  if (!copy.At(header.id)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "no copy of ", DescribeVersion(header.id), " here: ", copy.Describe()));
+  }
+  *record = copy.record();
+  return absl::OkStatus();
 }
 
 }  // namespace agg

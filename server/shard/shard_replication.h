@@ -3,20 +3,92 @@
 #ifndef AGG_SERVER_SHARD_SHARD_REPLICATION_H_
 #define AGG_SERVER_SHARD_SHARD_REPLICATION_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <memory>
+#include <thread>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/buffer.h"
+#include "server/base/mutex.h"
+#include "server/ingest/shard_layout.h"
 #include "server/params/snapshot.h"
 #include "server/round/neighbour_peer.h"
 #include "server/round/phase.h"
-#include "server/shard/held_copy.h"
 #include "server/shard/shard_compute.h"
 #include "server/shard/shard_engine.h"
+#include "server/shard/shard_epoch.h"
 
 namespace agg {
+
+// Sends a part's combined gradient to its second copy while the rest of it is
+// still being computed (P17).
+
+// A thread of its own sends, in the order of Send; or Send does. Another thread
+// uses the class.
+class CombinedSender {
+ public:
+  // All outlive it. `combined`: in the layout, on the host. `check` is asked
+  // before each slice: its error ends the sending. `background`: has a thread.
+  CombinedSender(NeighbourPeer* peer, const CopyHeader& header,
+                 const ShardLayout* layout, const Buffer* combined,
+                 std::function<absl::Status()> check, bool background);
+  // What has not been sent is not sent any more.
+  ~CombinedSender();
+  CombinedSender(const CombinedSender&) = delete;
+  CombinedSender& operator=(const CombinedSender&) = delete;
+
+  // Slices [begin, end) of the layout are there, and stay until Finish.
+  void Send(size_t begin, size_t end);
+  // Once, at the end: waits until the neighbour has all. The first error of
+  // the peer; nothing is sent after it.
+  absl::Status Finish();
+
+ private:
+  // Sends until nothing is left, or waits for more until End.
+  void Run(bool wait);
+  void End(bool drop);
+
+  NeighbourPeer* const peer_;
+  const CopyHeader header_;
+  const ShardLayout* const layout_;
+  const Buffer* const combined_;
+  const std::function<absl::Status()> check_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<size_t> slices_ ABSL_GUARDED_BY(mutex_);
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;  // last: it uses the others
+};
+
+// A shard's copies as its neighbours see them. Apart from the engine, so that
+// it needs no second base class.
+
+// Thread-safe.
+class ShardCopies : public NeighbourPeer {
+ public:
+  // `engine` outlives it.
+  explicit ShardCopies(ShardEngine* engine) : engine_(engine) {}
+
+  absl::Status SendCombined(const CopyHeader& header,
+                            const CopySlice& slice) override {
+    return engine_->SendCombined(header, slice);
+  }
+  absl::Status FinishCombined(const CopyHeader& header) override {
+    return engine_->FinishCombined(header);
+  }
+  absl::Status Fetch(const CopyHeader& header, const CopySink& sink) override {
+    return engine_->Fetch(header, sink);
+  }
+
+ private:
+  ShardEngine* const engine_;
+};
 
 class ShardEngine::Replication {
  public:

@@ -3,22 +3,146 @@
 // certificate: it closes the connection, where an accepted one gets settings.
 #include "server/tls/tls_diagnosis.h"
 
+#include <netdb.h>
 #include <openssl/err.h>
 #include <openssl/x509v3.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "server/base/address.h"
+#include "server/base/mutex.h"
 #include "server/tls/openssl_handles.h"
-#include "server/tls/tcp_connection.h"
 #include "server/tls/tls_files.h"
 
 namespace agg {
+
+// Sockets do not block; poll does, until the deadline.
+
+namespace {
+
+FileDescriptor ConnectTo(const SocketAddress& one, absl::Time deadline) {
+  FileDescriptor made(socket(one.bytes.ss_family,
+                             SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!made.valid()) return made;
+  if (connect(made.get(), reinterpret_cast<const sockaddr*>(&one.bytes),
+              one.size) == 0) {
+    return made;
+  }
+  int error = errno;
+  if (error == EINPROGRESS && AwaitSocket(made.get(), true, deadline)) {
+    socklen_t size = sizeof(error);
+    getsockopt(made.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+  }
+  return error == 0 ? std::move(made) : FileDescriptor();
+}
+
+}  // namespace
+
+bool AwaitSocket(int socket, bool write, absl::Time deadline) {
+  pollfd waited = {socket, static_cast<short>(write ? POLLOUT : POLLIN), 0};
+  while (true) {
+    const absl::Duration left =
+        std::max(deadline - absl::Now(), absl::ZeroDuration());
+    const int ready =
+        poll(&waited, 1, static_cast<int>(absl::ToInt64Milliseconds(left)));
+    if (ready > 0) return true;
+    if (ready == 0 || errno != EINTR) return false;
+  }
+}
+
+FileDescriptor ConnectTcp(const std::string& address, absl::Time deadline) {
+  const absl::StatusOr<Address> parsed = ParseAddress(address);
+  if (!parsed.ok()) return FileDescriptor();
+  for (const SocketAddress& one : ResolveHost(*parsed, deadline)) {
+    FileDescriptor made = ConnectTo(one, deadline);
+    if (made.valid()) return made;
+  }
+  return FileDescriptor();
+}
+
+namespace {
+
+std::atomic<int> lookups{0};
+
+// Shared by who waits and by the thread, which may outlive that one.
+struct Lookup {
+  Mutex mutex;
+  CondVar changed;
+  bool done ABSL_GUARDED_BY(mutex) = false;
+  std::vector<SocketAddress> found ABSL_GUARDED_BY(mutex);
+};
+
+std::vector<SocketAddress> SystemResolve(const Address& address) {
+  addrinfo hints = {};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* first = nullptr;
+  if (getaddrinfo(address.host.c_str(), absl::StrCat(address.port).c_str(),
+                  &hints, &first) != 0) {
+    return {};
+  }
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> all(first,
+                                                               &freeaddrinfo);
+  std::vector<SocketAddress> found;
+  for (const addrinfo* one = first; one != nullptr; one = one->ai_next) {
+    SocketAddress copy;
+    if (one->ai_addrlen > sizeof(copy.bytes)) continue;
+    std::memcpy(&copy.bytes, one->ai_addr, one->ai_addrlen);
+    copy.size = one->ai_addrlen;
+    found.push_back(copy);
+  }
+  return found;
+}
+
+}  // namespace
+
+std::vector<SocketAddress> ResolveHost(const Address& address,
+                                       absl::Time deadline,
+                                       const Resolver& resolve) {
+  if (lookups.fetch_add(1) >= kMaxLookups) {
+    --lookups;
+    return {};
+  }
+  auto lookup = std::make_shared<Lookup>();
+  try {
+    std::thread([lookup, address, resolve] {
+      std::vector<SocketAddress> found =
+          resolve == nullptr ? SystemResolve(address) : resolve(address);
+      --lookups;
+      MutexLock lock(&lookup->mutex);
+      lookup->found = std::move(found);
+      lookup->done = true;
+      lookup->changed.NotifyAll();
+    }).detach();
+  } catch (const std::system_error&) {  // no thread is to be had
+    --lookups;
+    return {};
+  }
+  MutexLock lock(&lookup->mutex);
+  while (!lookup->done) {
+    const absl::Duration left = deadline - absl::Now();
+    if (left <= absl::ZeroDuration()) return {};
+    lookup->changed.WaitFor(&lookup->mutex, left);
+  }
+  return std::move(lookup->found);
+}
+
 namespace {
 
 // A server may name as many CAs as fit into a message.

@@ -66,7 +66,7 @@ absl::Status AddLog(const std::string& path, RoundAudit* audit,
   return absl::OkStatus();
 }
 
-// False: not a line of worker_client/audit_log.h.
+// False: not a line of worker_client/row_custody.h.
 bool ParseLine(const std::string& line, WorkerRow* row) {
   const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return false;

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+
 namespace agg {
 
 // A row of a round, as the log has it.
@@ -31,7 +33,7 @@ struct AuditedRound {
   std::vector<AuditedRow> rows;
 };
 
-// A line of a worker's own log: worker_client/audit_log.h.
+// A line of a worker's own log: worker_client/row_custody.h.
 struct WorkerRow {
   std::string where;  // "rank0.log:12", for people
   int32_t rank = 0;
@@ -92,6 +94,21 @@ class RoundAudit {
   size_t lines_ = 0, agreed_ = 0, sums_ = 0, lines_given_up_ = 0;
   size_t lines_before_ = 0;
 };
+
+// What violations and notes of an audit call things.
+
+// "3 rows", "1 row".
+inline std::string Number(size_t number, const std::string& noun) {
+  return absl::StrCat(number, " ", noun, number == 1 ? "" : "s");
+}
+
+inline std::string NameOf(uint64_t session, uint32_t attempt) {
+  return absl::StrCat("session ", session, ", attempt ", attempt);
+}
+
+inline std::string VersionOf(const AuditedRound& round) {
+  return absl::StrCat("version ", round.version, " made in epoch ", round.made);
+}
 
 }  // namespace agg
 

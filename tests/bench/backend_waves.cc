@@ -9,7 +9,7 @@
 #include "kernels/cuda/wave_limits.h"
 #include "proto/shard_plan.h"
 #include "server/round/phase.h"
-#include "server/shard/early_grams.h"
+#include "server/shard/open_round.h"
 
 namespace agg {
 

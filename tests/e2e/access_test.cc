@@ -21,8 +21,8 @@
 #include "proto/agg.grpc.pb.h"
 #include "proto/protocol_version.h"
 #include "tests/e2e/loopback_job.h"
-#include "worker_client/client_token.h"
-#include "worker_client/region_call.h"
+#include "worker_client/channel.h"
+#include "worker_client/shard_regions.h"
 #include "worker_client/tools/admin_client.h"
 
 namespace agg {

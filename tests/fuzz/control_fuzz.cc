@@ -8,7 +8,6 @@
 
 #include "proto/control.pb.h"
 #include "proto/protocol_version.h"
-#include "server/rpc/shard_control_methods.h"
 #include "server/rpc/shard_control_service.h"
 #include "tests/fuzz/fuzz_job.h"
 #include "tests/fuzz/fuzz_message.h"

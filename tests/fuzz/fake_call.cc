@@ -9,7 +9,7 @@
 #include <future>
 #include <vector>
 
-#include "server/rpc/executor.h"
+#include "server/rpc/long_poll.h"
 
 namespace {
 

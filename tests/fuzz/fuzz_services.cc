@@ -12,8 +12,8 @@
 #include "proto/protocol_version.h"
 #include "server/base/log.h"
 #include "server/combine/rule_table.h"
+#include "server/rpc/admit_call.h"
 #include "server/rpc/job_conversion.h"
-#include "server/rpc/shard_identity.h"
 
 namespace agg {
 namespace {

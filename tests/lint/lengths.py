@@ -17,10 +17,25 @@ _CPP = (".h", ".cc", ".cu", ".cuh")
 _ONE_LOCK = "one lock guards all of it, and one class holds it"
 _PAGE = "one page that a reader takes in as a whole"
 LONG_FILES = {
+    "server/coordinator/coordinator.cc": _ONE_LOCK,
     "server/coordinator/coordinator.h": _ONE_LOCK,
+    "server/coordinator/coordinator_state.cc": _ONE_LOCK,
     "server/coordinator/coordinator_state.h": _ONE_LOCK,
+    "server/coordinator/coordinator_types.h": "what a call takes and gives",
+    "server/coordinator/job_state.h": "the protocol of one epoch: " + _PAGE,
+    "server/coordinator/round_engine.h": "the phases of a round: " + _PAGE,
+    "server/rpc/connection_listener.h": "all that is known of a connection: " +
+        _PAGE,
+    "server/rpc/phase_conversion.cc": "every field of a phase and its answer",
+    "server/rpc/stream_pulls.h": "what a reader gets of a version, and when",
+    "server/shard/open_round.h": _ONE_LOCK,
+    "server/shard/shard_engine.cc": _ONE_LOCK,
     "server/shard/shard_engine.h": _ONE_LOCK,
     "tests/server/round/restore_test.cc": "one fixture tears folders",
+    "worker_client/client_core.cc": "one class is all that a client's calls share",
+    "worker_client/client_core.h": "one class is all that a client's calls share",
+    "worker_client/membership.h": "a client's place in its job: " + _PAGE,
+    "worker_client/shard_regions.h": "all of a client's shared memory: " + _PAGE,
 }
 
 _BEGINS = re.compile(r"^( {0,2})[A-Za-z_~]")

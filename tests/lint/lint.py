@@ -8,6 +8,7 @@ exits with 1 if a check failed.
               target be used: compilers find all of /usr/include without one
   channels    gRPC channels are made in one place (proto/grpc_channel.h)
   guards      AGG_PATH_FILE_H_
+  classes     a class is defined in one source (classes.py)
   comments    comments in headers begin with a verb or a noun (comments.py)
   deps        BUILD files list what the #includes need, and no more (deps.py)
   length      lines of a file and of a function (lengths.py)
@@ -30,7 +31,8 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import comments  # Its neighbours, also where this file is run as a script.
+import classes  # Its neighbours, also where this file is run as a script.
+import comments
 import deps
 import lengths
 import newcomer
@@ -270,6 +272,7 @@ def main(argv):
         "includes": check_includes(files, groups),
         "channels": check_channels(files),
         "guards": check_guards(files),
+        "classes": classes.check(files),
         "comments": comments.check(files),
         "deps": deps.check(files),
         "length": lengths.check(files),

@@ -1,10 +1,9 @@
-#include "server/hung_phase.h"
-
 #include <optional>
 #include <string>
 
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
+#include "server/housekeeping.h"
 #include "server/round/phase.h"
 #include "server/shard/shard_engine.h"
 

@@ -1,6 +1,5 @@
-#include "server/shard_budget.h"
-
 #include "gtest/gtest.h"
+#include "server/server.h"
 
 namespace agg {
 namespace {

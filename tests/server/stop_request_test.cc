@@ -1,9 +1,8 @@
-#include "server/stop_request.h"
-
 #include <string>
 #include <thread>
 
 #include "gtest/gtest.h"
+#include "server/server_main.h"
 
 namespace agg {
 namespace {

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/coordinator/round_result.h"
+#include "server/coordinator/coordinator_types.h"
 #include "tests/server/round/row_frames.h"
 
 namespace agg {

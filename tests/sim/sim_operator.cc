@@ -3,7 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/base/job_phase.h"
-#include "server/coordinator/rule_change.h"
+#include "server/coordinator/job_record.h"
 #include "tests/sim/job_simulation.h"
 
 namespace agg {

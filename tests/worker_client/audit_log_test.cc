@@ -1,6 +1,4 @@
 // What a worker writes down, and what it says when it cannot.
-#include "worker_client/audit_log.h"
-
 #include <sys/stat.h>
 
 #include <cstdio>
@@ -10,6 +8,7 @@
 #include <vector>
 
 #include "tests/worker_client/recovery_fixture.h"
+#include "worker_client/row_custody.h"
 
 namespace agg {
 namespace {

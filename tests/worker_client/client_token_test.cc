@@ -1,5 +1,3 @@
-#include "worker_client/client_token.h"
-
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,6 +8,7 @@
 #include "server/base/local_socket.h"
 #include "tests/worker_client/fake_job.h"
 #include "tests/worker_client/recovery_fixture.h"
+#include "worker_client/channel.h"
 
 namespace agg {
 namespace {

@@ -1,8 +1,7 @@
-#include "worker_client/encoding_tally.h"
-
 #include <string>
 
 #include "gtest/gtest.h"
+#include "worker_client/row_encoding.h"
 
 namespace agg {
 namespace {

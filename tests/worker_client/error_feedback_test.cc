@@ -1,6 +1,4 @@
 // Which row's residual is in the next one, for every way that a row can end.
-#include "worker_client/error_feedback.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -10,6 +8,7 @@
 #include "gtest/gtest.h"
 #include "kernels/narrow_float.h"
 #include "kernels/row_format.h"
+#include "worker_client/row_encoding.h"
 
 namespace agg {
 namespace {

@@ -7,7 +7,6 @@
 #include "kernels/row_format.h"
 #include "tests/worker_client/fake_payload.h"
 #include "tests/worker_client/recovery_fixture.h"
-#include "worker_client/error_feedback.h"
 #include "worker_client/row_encoding.h"
 
 namespace agg {

@@ -1,6 +1,4 @@
 // How often a client that waits to join looks for the reason.
-#include "worker_client/join_call.h"
-
 #include <arpa/inet.h>
 #include <grpcpp/grpcpp.h>
 #include <netinet/in.h>
@@ -20,6 +18,7 @@
 #include "server/base/file_descriptor.h"
 #include "server/base/limit_error.h"
 #include "worker_client/channel.h"
+#include "worker_client/membership.h"
 
 namespace agg {
 namespace {

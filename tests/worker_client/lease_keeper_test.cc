@@ -1,7 +1,5 @@
 // The lease follows the stream's clock and not the system's: what a process
 // spent frozen must not end its session (P31).
-#include "worker_client/lease_keeper.h"
-
 #include <condition_variable>
 #include <mutex>
 #include <string>
@@ -16,6 +14,7 @@
 #include "tests/worker_client/client_fixture.h"
 #include "tests/worker_client/fake_job.h"
 #include "worker_client/channel.h"
+#include "worker_client/membership.h"
 
 namespace agg {
 namespace {

@@ -1,5 +1,3 @@
-#include "worker_client/mark_wait.h"
-
 #include <vector>
 
 #include "absl/status/status.h"

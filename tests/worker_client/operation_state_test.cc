@@ -1,9 +1,8 @@
-#include "worker_client/operation_state.h"
-
 #include <thread>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "worker_client/operation_runner.h"
 
 namespace agg {
 namespace {

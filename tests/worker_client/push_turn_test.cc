@@ -1,11 +1,10 @@
-#include "worker_client/push_turn.h"
-
 #include <atomic>
 #include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "gtest/gtest.h"
+#include "worker_client/row_pusher.h"
 
 namespace agg {
 namespace {

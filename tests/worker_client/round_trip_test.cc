@@ -1,9 +1,8 @@
-#include "worker_client/round_trip.h"
-
 #include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "worker_client/row_pusher.h"
 
 namespace agg {
 namespace {

@@ -1,5 +1,3 @@
-#include "worker_client/row_region.h"
-
 #include <unistd.h>
 
 #include <cmath>
@@ -17,8 +15,8 @@
 #include "proto/region.pb.h"
 #include "server/base/file_descriptor.h"
 #include "server/base/shared_memory.h"
-#include "worker_client/error_feedback.h"
 #include "worker_client/row_encoding.h"
+#include "worker_client/shard_regions.h"
 #include "worker_client/shard_router.h"
 #include "worker_client/tensor_view.h"
 

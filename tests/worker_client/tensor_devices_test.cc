@@ -7,7 +7,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/kernels/device_memory/fake_cuda.h"
-#include "worker_client/pinned_copy.h"
 
 namespace agg {
 namespace {

@@ -1,8 +1,8 @@
-#include "worker_client/tls_environment.h"
-
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+
+#include "worker_client/channel.h"
 
 namespace agg {
 namespace {

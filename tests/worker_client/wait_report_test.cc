@@ -1,10 +1,9 @@
-#include "worker_client/wait_report.h"
-
 #include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker_client/membership.h"
 
 namespace agg {
 namespace {

@@ -10,7 +10,6 @@
 #include "server/base/utf8.h"
 #include "server/tls/tls_diagnosis.h"
 #include "worker_client/channel.h"
-#include "worker_client/client_token.h"
 #include "worker_client/tools/text_table.h"
 
 namespace agg {

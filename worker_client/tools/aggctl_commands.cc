@@ -14,12 +14,33 @@
 #include "server/base/version.h"
 #include "server/tls/tls_files.h"
 #include "worker_client/npz/npz.h"
-#include "worker_client/tools/aggctl_audit.h"
 #include "worker_client/tools/aggctl_survival.h"
 #include "worker_client/tools/aggctl_tables.h"
 #include "worker_client/tools/pull_model.h"
+#include "worker_client/tools/text_table.h"
+#include "worker_client/tools/time_text.h"
 
 namespace agg {
+
+std::string AuditTable(const v1::ListAuditReply& reply) {
+  TextTable table({{"TIME"},
+                   {"ACTION"},
+                   {"WHO"},
+                   {"FROM"},
+                   {"RANK", true},
+                   {"TIMES", true},
+                   {"WHAT"},
+                   {"OUTCOME"}});
+  for (const v1::AuditRecord& record : reply.records()) {
+    table.AddRow(
+        {Clock(absl::UnixEpoch() + absl::Seconds(record.time_seconds())),
+         record.action(), record.who(), record.from(),
+         record.rank() < 0 ? "" : absl::StrCat(record.rank()),
+         absl::StrCat(record.times()), record.detail(), record.outcome()});
+  }
+  return table.ToString();
+}
+
 namespace {
 
 constexpr char kClearScreen[] = "\x1b[H\x1b[2J\x1b[3J";

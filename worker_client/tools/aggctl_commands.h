@@ -6,10 +6,16 @@
 #include <functional>
 #include <string>
 
+#include "proto/admin.pb.h"
 #include "worker_client/tools/admin_client.h"
 #include "worker_client/tools/aggctl_flags.h"
 
 namespace agg {
+
+// The table of `aggctl audit`. Pure.
+
+// One row per event, oldest first; what cannot be printed is escaped.
+std::string AuditTable(const v1::ListAuditReply& reply);
 
 struct AggctlOutput {
   // False: the output is closed.

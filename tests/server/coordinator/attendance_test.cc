@@ -1,10 +1,9 @@
 // Streams that open and end in any order.
-#include "server/coordinator/attendance.h"
-
 #include <optional>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/coordinator/outcome_waiters.h"
 
 namespace agg {
 namespace {

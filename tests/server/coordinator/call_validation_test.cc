@@ -1,11 +1,10 @@
 // What a Join or a Commit may say, field by field.
-#include "server/coordinator/call_validation.h"
-
 #include <limits>
 #include <string>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/coordinator/coordinator_types.h"
 
 namespace agg {
 namespace {

@@ -1,9 +1,8 @@
-#include "server/coordinator/checkpoint_schedule.h"
-
 #include <optional>
 
 #include "absl/status/status.h"
 #include "gtest/gtest.h"
+#include "server/coordinator/checkpoint_task.h"
 
 namespace agg {
 namespace {

@@ -1,10 +1,9 @@
-#include "server/coordinator/equal_rows_run.h"
-
 #include <cstdint>
 #include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "server/coordinator/waiting_text.h"
 
 namespace agg {
 namespace {

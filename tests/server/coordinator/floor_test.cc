@@ -15,7 +15,7 @@
 #include "server/base/log.h"
 #include "server/coordinator/close_policy.h"
 #include "server/coordinator/coordinator.h"
-#include "server/coordinator/departures.h"
+#include "server/coordinator/coordinator_types.h"
 #include "server/round/round_report.h"
 #include "tests/server/round/local_cluster.h"
 

@@ -1,10 +1,9 @@
-#include "server/coordinator/handover.h"
-
 #include <optional>
 
 #include "absl/status/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/coordinator/checkpoint_task.h"
 
 namespace agg {
 namespace {

@@ -1,9 +1,8 @@
-#include "server/coordinator/job_facts.h"
-
 #include "absl/status/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/combine/rule_table.h"
+#include "server/coordinator/job_record.h"
 
 namespace agg {
 namespace {

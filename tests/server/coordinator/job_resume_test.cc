@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "server/coordinator/job_start.h"
+#include "server/coordinator/job_state.h"
 #include "tests/server/coordinator/job_state_fixture.h"
 
 namespace agg {

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <string>
 
-#include "server/coordinator/job_facts.h"
 #include "server/coordinator/job_record.h"
 
 namespace {

@@ -1,5 +1,3 @@
-#include "server/coordinator/kept_answers.h"
-
 #include <string>
 #include <vector>
 
@@ -7,6 +5,7 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/coordinator/outcome_waiters.h"
 
 namespace agg {
 namespace {

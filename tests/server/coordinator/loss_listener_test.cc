@@ -1,12 +1,11 @@
 // Peers may report a loss at any time, also after the coordinator has gone.
-#include "server/coordinator/loss_listener.h"
-
 #include <thread>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/base/mutex.h"
+#include "server/coordinator/peer_group.h"
 
 namespace agg {
 namespace {

@@ -1,6 +1,4 @@
 // Which rows each wave has, and for whom it waits: tables of events.
-#include "server/coordinator/open_waves.h"
-
 #include <cstdint>
 #include <set>
 #include <string>
@@ -8,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/coordinator/awaited_commits.h"
 
 namespace agg {
 namespace {

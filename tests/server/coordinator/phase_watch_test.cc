@@ -1,5 +1,3 @@
-#include "server/coordinator/phase_watch.h"
-
 #include <string>
 #include <vector>
 
@@ -8,6 +6,7 @@
 #include "gtest/gtest.h"
 #include "server/base/clock.h"
 #include "server/base/tick_clock.h"
+#include "server/coordinator/peer_group.h"
 #include "server/round/phase.h"
 
 namespace agg {

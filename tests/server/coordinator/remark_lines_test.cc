@@ -1,9 +1,8 @@
-#include "server/coordinator/remark_lines.h"
-
 #include <string>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/coordinator/waiting_text.h"
 
 namespace agg {
 namespace {

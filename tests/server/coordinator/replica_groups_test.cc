@@ -1,12 +1,11 @@
 // Who has the same parameters, and whom that names.
-#include "server/coordinator/replica_groups.h"
-
 #include <cstdint>
 #include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/coordinator/replica_watch.h"
 
 namespace agg {
 namespace {

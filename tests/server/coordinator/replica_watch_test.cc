@@ -12,7 +12,6 @@
 #include "server/base/log.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/coordinator_types.h"
-#include "server/coordinator/round_result.h"
 #include "server/round/round_report.h"
 #include "tests/server/round/local_cluster.h"
 

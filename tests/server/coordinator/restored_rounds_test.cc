@@ -1,6 +1,4 @@
 // What is left of rounds whose coordinator is gone.
-#include "server/coordinator/restored_rounds.h"
-
 #include <vector>
 
 #include "gtest/gtest.h"

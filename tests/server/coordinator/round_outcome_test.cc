@@ -1,6 +1,4 @@
 // What a round's report says to workers and to people.
-#include "server/coordinator/round_outcome.h"
-
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -8,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/coordinator/round_reporter.h"
 
 namespace agg {
 namespace {

@@ -1,7 +1,6 @@
-#include "server/coordinator/rule_change.h"
-
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/coordinator/job_record.h"
 
 namespace agg {
 namespace {

@@ -5,7 +5,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/base/limit_error.h"
-#include "server/coordinator/job_start.h"
 #include "server/coordinator/job_state.h"
 #include "server/round/recovery.h"
 #include "tests/server/coordinator/job_state_fixture.h"

@@ -1,7 +1,5 @@
 // A job whose gradients are never finite: it says so once, and with powers of
 // ten, and it ends.
-#include "server/coordinator/skipped_run.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -14,7 +12,8 @@
 #include "server/base/job_phase.h"
 #include "server/base/log.h"
 #include "server/coordinator/coordinator.h"
-#include "server/coordinator/round_result.h"
+#include "server/coordinator/coordinator_types.h"
+#include "server/coordinator/waiting_text.h"
 #include "server/round/round_report.h"
 #include "tests/server/round/local_cluster.h"
 

@@ -1,8 +1,7 @@
-#include "server/coordinator/trust_ratio.h"
-
 #include <limits>
 
 #include "gtest/gtest.h"
+#include "server/coordinator/gram_sums.h"
 
 namespace agg {
 namespace {

@@ -1,11 +1,10 @@
 // What is said of a round whose tensors have different rows.
-#include "server/coordinator/waved_round.h"
-
 #include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/coordinator/round_engine.h"
 
 namespace agg {
 namespace {

@@ -1,6 +1,4 @@
 // The series of survival, as a scrape shows them.
-#include "server/metrics/survival_families.h"
-
 #include <cmath>
 #include <optional>
 #include <string>
@@ -9,6 +7,7 @@
 #include "gtest/gtest.h"
 #include "server/metrics/metrics.h"
 #include "server/metrics/metrics_options.h"
+#include "server/metrics/status_families.h"
 #include "server/round/round_report.h"
 #include "tests/server/metrics/samples.h"
 #include "tests/server/metrics/scrape.h"

@@ -1,11 +1,10 @@
-// Each series of transport_families.h has its own number.
-#include "server/metrics/transport_families.h"
-
+// Each series of status_families.h has its own number.
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "server/metrics/metrics.h"
+#include "server/metrics/status_families.h"
 #include "tests/server/metrics/samples.h"
 #include "tests/server/metrics/scrape.h"
 

@@ -1,5 +1,3 @@
-#include "server/rpc/attach_check.h"
-
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -7,6 +5,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/protocol_version.h"
+#include "server/rpc/shard_control_service.h"
 
 namespace agg {
 namespace {

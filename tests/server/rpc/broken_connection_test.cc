@@ -1,6 +1,4 @@
 // P24 between a coordinator and a shard whose connection a relay cuts.
-#include "server/rpc/broken_connection.h"
-
 #include <chrono>
 #include <future>
 #include <memory>
@@ -16,6 +14,7 @@
 #include "server/round/phase.h"
 #include "server/round/shard_peer.h"
 #include "server/rpc/remote_shard_peer.h"
+#include "server/rpc/shard_link.h"
 #include "server/shard/published_version.h"
 #include "tests/server/rpc/loopback_shard.h"
 #include "tests/server/rpc/tcp_relay.h"

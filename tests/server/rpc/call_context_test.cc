@@ -1,6 +1,4 @@
 // What a call takes of the limits (P46), over a real connection.
-#include "server/rpc/call_context.h"
-
 #include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
 #include <grpcpp/generic/generic_stub.h>
@@ -20,7 +18,7 @@
 #include "server/access/call_limits.h"
 #include "server/access/caller_gate.h"
 #include "server/base/denial_counts.h"
-#include "server/rpc/other_calls.h"
+#include "server/rpc/admit_call.h"
 #include "tests/server/rpc/loopback_shard.h"
 
 namespace agg {

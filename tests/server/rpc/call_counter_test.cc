@@ -1,6 +1,4 @@
 // Every call of every service is counted with the code that its caller got.
-#include "server/rpc/call_counter.h"
-
 #include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
 
@@ -14,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "proto/agg.grpc.pb.h"
 #include "server/base/call_counts.h"
+#include "server/rpc/admit_call.h"
 #include "tests/server/rpc/loopback_shard.h"
 
 namespace agg {

@@ -10,11 +10,9 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/coordinator/call_validation.h"
+#include "server/coordinator/coordinator_types.h"
 #include "server/rpc/job_conversion.h"
-#include "server/rpc/phase_assembly.h"
 #include "server/rpc/phase_conversion.h"
-#include "server/rpc/session_conversion.h"
 
 namespace agg {
 namespace {
@@ -127,8 +125,9 @@ TEST(JobConversionTest, StatusOfRecoveriesAndCheckpoints) {
   EXPECT_EQ(none.recovering(), "waits for shard 1");
   EXPECT_TRUE(none.replicated());
   EXPECT_FALSE(none.has_checkpoint());
-  status.checkpoint = {true, 8, 7, absl::Seconds(90), true, "the disk is full",
-                       4,    5, 6, 2,                 1,    "goes on from 6"};
+  status.checkpoint = {
+      true, 8, 7, absl::Seconds(90), true, "the disk is full", 4, 5,
+      6,    2, 1, "goes on from 6"};
   const v1::CheckpointStatus checkpoint =
       ToProto(status, std::nullopt, JobInfo()).checkpoint();
   EXPECT_EQ(checkpoint.version(), 8u);

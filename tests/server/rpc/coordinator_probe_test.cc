@@ -1,7 +1,5 @@
 // A coordinator behind a loopback server is found, itself and others are told
 // apart.
-#include "server/rpc/coordinator_probe.h"
-
 #include <string>
 #include <vector>
 
@@ -9,6 +7,7 @@
 #include "gtest/gtest.h"
 #include "server/base/clock.h"
 #include "server/coordinator/coordinator.h"
+#include "server/rpc/rpc_server.h"
 #include "tests/server/rpc/loopback_shard.h"
 
 namespace agg {

@@ -1,10 +1,9 @@
-#include "server/rpc/coordinator_watch.h"
-
 #include <optional>
 
 #include "gtest/gtest.h"
 #include "server/base/clock.h"
-#include "server/rpc/broken_connection.h"
+#include "server/rpc/shard_control_service.h"
+#include "server/rpc/shard_link.h"
 
 namespace agg {
 namespace {

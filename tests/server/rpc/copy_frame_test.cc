@@ -1,5 +1,3 @@
-#include "server/rpc/copy_frame.h"
-
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/slice.h>
 
@@ -13,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "proto/control.pb.h"
 #include "server/round/neighbour_peer.h"
+#include "server/rpc/copy_streams.h"
 
 namespace agg {
 namespace {

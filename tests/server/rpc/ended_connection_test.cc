@@ -18,7 +18,6 @@
 #include "server/base/local_socket.h"
 #include "server/base/mutex.h"
 #include "server/rpc/connection_listener.h"
-#include "server/rpc/open_connections.h"
 
 namespace agg {
 namespace {

@@ -1,6 +1,5 @@
-#include "server/rpc/flow_windows.h"
-
 #include "gtest/gtest.h"
+#include "server/rpc/transport_settings.h"
 
 namespace agg {
 namespace {

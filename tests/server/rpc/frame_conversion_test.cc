@@ -1,9 +1,8 @@
-#include "server/rpc/frame_conversion.h"
-
 #include <string>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/rpc/job_conversion.h"
 
 namespace agg {
 namespace {

@@ -1,10 +1,10 @@
-#include "server/rpc/grpc_log.h"
-
 #include <gmock/gmock.h>
 #include <grpc/support/log.h>
 #include <gtest/gtest.h>
 
 #include <string>
+
+#include "server/rpc/transport_settings.h"
 
 namespace agg {
 namespace {

@@ -1,5 +1,3 @@
-#include "server/rpc/inventory_conversion.h"
-
 #include <string>
 
 #include "absl/status/status.h"
@@ -11,7 +9,7 @@
 #include "server/round/phase.h"
 #include "server/round/recovery.h"
 #include "server/round/shard_peer.h"
-#include "server/rpc/offer_conversion.h"
+#include "server/rpc/phase_conversion.h"
 
 namespace agg {
 namespace {

@@ -1,5 +1,3 @@
-#include "server/rpc/listen_check.h"
-
 #include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -14,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/rpc/connection_listener.h"
+#include "server/rpc/transport_settings.h"
 
 namespace agg {
 namespace {

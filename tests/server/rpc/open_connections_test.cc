@@ -1,5 +1,3 @@
-#include "server/rpc/open_connections.h"
-
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/resource.h>
@@ -15,6 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/base/file_descriptor.h"
+#include "server/rpc/connection_listener.h"
 
 namespace agg {
 namespace {

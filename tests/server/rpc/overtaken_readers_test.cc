@@ -1,5 +1,3 @@
-#include "server/rpc/overtaken_readers.h"
-
 #include <memory>
 #include <string>
 #include <vector>
@@ -8,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/base/clock.h"
-#include "server/rpc/open_connections.h"
+#include "server/rpc/connection_listener.h"
 
 namespace agg {
 namespace {

@@ -1,7 +1,5 @@
 // Phases of replication, recovery and checkpoints, cut into messages and put
 // together again; conversion_test.cc has the phases of a round.
-#include "server/rpc/phase_assembly.h"
-
 #include <memory>
 #include <string>
 #include <vector>

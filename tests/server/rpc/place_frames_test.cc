@@ -1,5 +1,3 @@
-#include "server/rpc/place_frames.h"
-
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/slice.h>
 
@@ -16,6 +14,7 @@
 #include "server/ingest/shard_layout.h"
 #include "server/params/shared_buffer.h"
 #include "server/params/snapshot.h"
+#include "server/rpc/stream_pulls.h"
 #include "server/shard/published_version.h"
 
 namespace agg {

@@ -1,5 +1,3 @@
-#include "server/rpc/pull_frames.h"
-
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/slice.h>
 
@@ -15,6 +13,7 @@
 #include "proto/agg.pb.h"
 #include "proto/byte_buffer_frame.h"
 #include "proto/crc32c.h"
+#include "server/rpc/stream_pulls.h"
 
 namespace agg {
 namespace {

@@ -1,10 +1,9 @@
-#include "server/rpc/pull_query.h"
-
 #include <string>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/agg.pb.h"
+#include "server/rpc/stream_pulls.h"
 
 namespace agg {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/rpc/executor.h"
-#include "server/rpc/open_streams.h"
+#include "server/rpc/bidi_stream.h"
+#include "server/rpc/long_poll.h"
 #include "tests/server/rpc/loopback_shard.h"
 
 namespace agg {

@@ -1,7 +1,5 @@
 // A version on its way to one reader: order, what may be sent, and what is
 // wanted back.
-#include "server/rpc/version_flow.h"
-
 #include <grpcpp/support/slice.h>
 
 #include <cstdint>
@@ -13,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "kernels/buffer.h"
 #include "proto/agg.pb.h"
+#include "server/rpc/stream_pulls.h"
 #include "tests/server/rpc/loopback_shard.h"
 
 namespace agg {

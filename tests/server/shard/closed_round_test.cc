@@ -1,5 +1,3 @@
-#include "server/shard/closed_round.h"
-
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -11,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/backend_factory.h"
+#include "server/shard/shard_engine.h"
 
 namespace agg {
 namespace {

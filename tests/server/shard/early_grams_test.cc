@@ -1,7 +1,6 @@
-#include "server/shard/early_grams.h"
-
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/shard/open_round.h"
 
 namespace agg {
 namespace {

@@ -1,11 +1,10 @@
-#include "server/shard/held_copy.h"
-
 #include <memory>
 #include <string>
 
 #include "absl/status/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/shard/shard_epoch.h"
 
 namespace agg {
 namespace {

@@ -1,10 +1,9 @@
-#include "server/shard/narrowing_loss.h"
-
 #include <cmath>
 #include <limits>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "server/shard/shard_compute.h"
 #include "tests/conformance/oracle.h"
 
 namespace agg {

@@ -1,10 +1,9 @@
-#include "server/shard/pull_queue.h"
-
 #include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/shard/shard_engine.h"
 
 namespace agg {
 namespace {

@@ -1,12 +1,11 @@
 // How far rows are, wave by wave, and which attempts are pinned.
-#include "server/shard/row_waves.h"
-
 #include <cstdint>
 #include <set>
 
 #include "absl/status/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/shard/open_round.h"
 
 namespace agg {
 namespace {

@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 #include "kernels/backend_factory.h"
 #include "server/ingest/arrival_ledger.h"
-#include "server/shard/early_grams.h"
+#include "server/shard/open_round.h"
 
 namespace agg {
 namespace {

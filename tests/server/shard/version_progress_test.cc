@@ -1,10 +1,9 @@
 // What may be read of a version that is being written, and who hears of it.
-#include "server/shard/version_progress.h"
-
 #include <vector>
 
 #include "absl/status/status.h"
 #include "gtest/gtest.h"
+#include "server/shard/published_version.h"
 
 namespace agg {
 namespace {

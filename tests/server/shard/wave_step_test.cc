@@ -1,12 +1,11 @@
 // Which rows each tensor of a wave has, as steps of the same rows.
-#include "server/shard/wave_step.h"
-
 #include <cmath>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/shard/shard_compute.h"
 
 namespace agg {
 namespace {

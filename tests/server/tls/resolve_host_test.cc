@@ -1,5 +1,3 @@
-#include "server/tls/resolve_host.h"
-
 #include <memory>
 #include <vector>
 
@@ -7,6 +5,7 @@
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
 #include "server/base/mutex.h"
+#include "server/tls/tls_diagnosis.h"
 
 namespace agg {
 namespace {

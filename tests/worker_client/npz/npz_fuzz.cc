@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "server/checkpoint/stored_zip.h"
+#include "server/checkpoint/part_layout.h"
 #include "worker_client/npz/npz.h"
 
 namespace {

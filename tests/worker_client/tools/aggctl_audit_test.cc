@@ -1,6 +1,5 @@
-#include "worker_client/tools/aggctl_audit.h"
-
 #include "gtest/gtest.h"
+#include "worker_client/tools/aggctl_commands.h"
 
 namespace agg {
 namespace {
