@@ -2,7 +2,7 @@
 
 Tensors that say they are on a device, and are not: the client asks its driver,
 and takes their memory for the host's. (Memory of a device:
-//tests/worker_client:device_rows_test, with an emulated driver.)
+//tests/worker_client:worker_client_test, with an emulated driver.)
 """
 
 import types

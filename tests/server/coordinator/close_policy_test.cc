@@ -97,9 +97,9 @@ INSTANTIATE_TEST_SUITE_P(
 // --- A quorum, and the two timeouts ------------------------------------------
 
 // Four are in; two have committed at 1 second.
-class QuorumTest : public testing::Test {
+class DecideCloseQuorumTest : public testing::Test {
  protected:
-  QuorumTest() {
+  DecideCloseQuorumTest() {
     options_.workers = 4;
     snapshot_.started = true;
     snapshot_.num_members = snapshot_.num_live = snapshot_.num_in = 4;
@@ -115,7 +115,7 @@ class QuorumTest : public testing::Test {
   CloseSnapshot snapshot_;
 };
 
-TEST_F(QuorumTest, SoManyRowsCloseARound) {
+TEST_F(DecideCloseQuorumTest, SoManyRowsCloseARound) {
   options_.quorum = 3;
   EXPECT_FALSE(DecideAt(99).close);
   EXPECT_EQ(DecideAt(99).ask_again_at, absl::InfiniteFuture());
@@ -125,7 +125,7 @@ TEST_F(QuorumTest, SoManyRowsCloseARound) {
   EXPECT_TRUE(DecideAt(1).close);
 }
 
-TEST_F(QuorumTest, AboveTheMembersItMeansAll) {
+TEST_F(DecideCloseQuorumTest, AboveTheMembersItMeansAll) {
   options_.quorum = 9;
   EXPECT_FALSE(DecideAt(99).close);
   snapshot_.num_members = 2;
@@ -133,7 +133,7 @@ TEST_F(QuorumTest, AboveTheMembersItMeansAll) {
   EXPECT_TRUE(DecideAt(1).close);
 }
 
-TEST_F(QuorumTest, NothingClosesBeforeTheStartOrBelowTheFloor) {
+TEST_F(DecideCloseQuorumTest, NothingClosesBeforeTheStartOrBelowTheFloor) {
   options_.quorum = 2;
   snapshot_.started = false;
   options_.workers = 5;
@@ -145,7 +145,7 @@ TEST_F(QuorumTest, NothingClosesBeforeTheStartOrBelowTheFloor) {
   EXPECT_TRUE(DecideAt(99).close);
 }
 
-TEST_F(QuorumTest, TheShorterTimeoutHolds) {
+TEST_F(DecideCloseQuorumTest, TheShorterTimeoutHolds) {
   EXPECT_EQ(TimeoutOf(options_, snapshot_), absl::ZeroDuration());
   snapshot_.usual_timeout = absl::Seconds(3);
   EXPECT_EQ(TimeoutOf(options_, snapshot_), absl::Seconds(3));
@@ -161,7 +161,7 @@ TEST_F(QuorumTest, TheShorterTimeoutHolds) {
   EXPECT_EQ(TimeoutOf(options_, snapshot_), absl::Seconds(5));
 }
 
-TEST_F(QuorumTest, ATimeoutClosesWithFewerRowsThanTheQuorum) {
+TEST_F(DecideCloseQuorumTest, ATimeoutClosesWithFewerRowsThanTheQuorum) {
   options_.quorum = 3;
   snapshot_.usual_timeout = absl::Seconds(3);
   EXPECT_TRUE(DecideAt(4).close);
@@ -170,9 +170,9 @@ TEST_F(QuorumTest, ATimeoutClosesWithFewerRowsThanTheQuorum) {
 // --- The floor ---------------------------------------------------------------
 
 // Two workers at least; one is in, and has committed.
-class FloorTest : public testing::Test {
+class DecideCloseFloorTest : public testing::Test {
  protected:
-  FloorTest() {
+  DecideCloseFloorTest() {
     options_.workers = 3;
     options_.min_workers = 2;
     options_.floor_timeout = absl::Seconds(60);
@@ -192,7 +192,7 @@ class FloorTest : public testing::Test {
   CloseSnapshot snapshot_;
 };
 
-TEST_F(FloorTest, TooFewWait) {
+TEST_F(DecideCloseFloorTest, TooFewWait) {
   options_.round_timeout = absl::Seconds(5);  // is about rows, not workers
   const CloseDecision decision = DecideAt(1000);
   EXPECT_FALSE(decision.close);
@@ -200,24 +200,24 @@ TEST_F(FloorTest, TooFewWait) {
   EXPECT_EQ(decision.ask_again_at, absl::InfiniteFuture());
 }
 
-TEST_F(FloorTest, EnoughGoOn) {
+TEST_F(DecideCloseFloorTest, EnoughGoOn) {
   snapshot_.num_in = 2;
   EXPECT_TRUE(DecideAt(2).close);
 }
 
-TEST_F(FloorTest, ARowOfALostWorkerCounts) {
+TEST_F(DecideCloseFloorTest, ARowOfALostWorkerCounts) {
   snapshot_.num_contributions = 2;
   snapshot_.num_members = 2;
   snapshot_.num_in = 2;
   EXPECT_TRUE(DecideAt(2).close);
 }
 
-TEST_F(FloorTest, AWarningDoesNotHoldRounds) {
+TEST_F(DecideCloseFloorTest, AWarningDoesNotHoldRounds) {
   options_.floor_policy = FloorPolicy::kWarn;
   EXPECT_TRUE(DecideAt(2).close);
 }
 
-TEST_F(FloorTest, FailsAfterTheTimeout) {
+TEST_F(DecideCloseFloorTest, FailsAfterTheTimeout) {
   options_.floor_policy = FloorPolicy::kFail;
   EXPECT_FALSE(DecideAt(60).close);
   EXPECT_FALSE(DecideAt(60).fail);
@@ -226,20 +226,20 @@ TEST_F(FloorTest, FailsAfterTheTimeout) {
   EXPECT_FALSE(DecideAt(61).close);
 }
 
-TEST_F(FloorTest, NobodyIsMissingWhenAllHaveLeft) {
+TEST_F(DecideCloseFloorTest, NobodyIsMissingWhenAllHaveLeft) {
   snapshot_.num_live = 0;
   snapshot_.all_left = true;
   EXPECT_TRUE(DecideAt(2).close);
 }
 
-TEST_F(FloorTest, AnEmptyRoundLetsThoseInWhoWait) {
+TEST_F(DecideCloseFloorTest, AnEmptyRoundLetsThoseInWhoWait) {
   snapshot_.num_members = 0;
   snapshot_.num_contributions = 0;
   snapshot_.num_joining = 1;
   EXPECT_TRUE(DecideAt(2).close);
 }
 
-TEST_F(FloorTest, WhoHasGoneBeforeTheStartDoesNotCount) {
+TEST_F(DecideCloseFloorTest, WhoHasGoneBeforeTheStartDoesNotCount) {
   options_.start_timeout = absl::Seconds(10);
   snapshot_.started = false;
   snapshot_.opened_at = kOpened;

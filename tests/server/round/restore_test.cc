@@ -880,7 +880,7 @@ TEST_F(RestoreTest, ASeedThatIsNotFiniteIsNotSaved) {
 
 // --- A finished job ----------------------------------------------------------
 
-class FinishedTest : public RestoreTest {
+class RestoreFinishedTest : public RestoreTest {
  protected:
   static absl::StatusOr<ResumeResult> Resume(LocalCluster* cluster) {
     Reply<absl::StatusOr<ResumeResult>> reply;
@@ -914,7 +914,7 @@ class FinishedTest : public RestoreTest {
   }
 };
 
-TEST_F(FinishedTest, ResumesWhereItsWorkersLeft) {
+TEST_F(RestoreFinishedTest, ResumesWhereItsWorkersLeft) {
   const Tensors expected = Undisturbed(2, 3);
   RunningJob job(Saving(2, 0), SmallManifest(), 2);
   LeaveAt2(&job);
@@ -933,7 +933,7 @@ TEST_F(FinishedTest, ResumesWhereItsWorkersLeft) {
   EXPECT_TRUE(SameBits(*job.cluster.Pull(3), expected));
 }
 
-TEST_F(FinishedTest, AResumeThatCannotBeBegunLeavesTheJobFinished) {
+TEST_F(RestoreFinishedTest, AResumeThatCannotBeBegunLeavesTheJobFinished) {
   RunningJob job(Saving(2, 0), SmallManifest(), 2);
   LeaveAt2(&job);
   job.cluster.AwaitCheckpoints(1);
@@ -952,7 +952,7 @@ TEST_F(FinishedTest, AResumeThatCannotBeBegunLeavesTheJobFinished) {
   ExpectTrains(&job.cluster, 2);
 }
 
-TEST_F(FinishedTest, ResumesAfterAStartOfAll) {
+TEST_F(RestoreFinishedTest, ResumesAfterAStartOfAll) {
   const ClusterOptions options = Saving(2, 0);
   {
     RunningJob job(options, SmallManifest(), 2);
@@ -968,14 +968,14 @@ TEST_F(FinishedTest, ResumesAfterAStartOfAll) {
   ExpectTrains(&again, 2);
 }
 
-TEST_F(FinishedTest, ResumesWithoutCheckpointsAndWithoutSecondCopies) {
+TEST_F(RestoreFinishedTest, ResumesWithoutCheckpointsAndWithoutSecondCopies) {
   RunningJob job(Options(2), SmallManifest(), 2);
   LeaveAt2(&job);
   ASSERT_TRUE(Resume(&job.cluster).ok());
   ExpectTrains(&job.cluster, 2);
 }
 
-TEST_F(FinishedTest, ALimitIsNamedAndRaisingItIsEnough) {
+TEST_F(RestoreFinishedTest, ALimitIsNamedAndRaisingItIsEnough) {
   ClusterOptions options = Saving(2, 0);
   options.coordinator.max_rounds = 2;
   {
@@ -999,7 +999,7 @@ TEST_F(FinishedTest, ALimitIsNamedAndRaisingItIsEnough) {
   EXPECT_THAT(Resume(&again).status().message(), HasSubstr("has not finished"));
 }
 
-TEST_F(FinishedTest, AnotherJobBeginsWithWhatItHas) {
+TEST_F(RestoreFinishedTest, AnotherJobBeginsWithWhatItHas) {
   ClusterOptions options = Saving(2, 0);
   {
     RunningJob job(options, SmallManifest(), 2);
@@ -1033,7 +1033,7 @@ TEST_F(FinishedTest, AnotherJobBeginsWithWhatItHas) {
   EXPECT_EQ(again.coordinator()->Status().version, 3u);
 }
 
-TEST_F(FinishedTest, AnotherJobWithoutCheckpointsIsNotBegunWith) {
+TEST_F(RestoreFinishedTest, AnotherJobWithoutCheckpointsIsNotBegunWith) {
   ClusterOptions options = Saving(2, 0);
   options.coordinator.checkpoint.restore_job = "typo";
   LocalCluster cluster(options);
