@@ -202,12 +202,15 @@ class Calls:
         return value[2]
 
     def _await(self, future: "concurrent.futures.Future[Any]") -> Any:
+        # A plain lock: in the midst of a Condition's wait, as Future.result()
+        # has it, Ctrl-C may become a RuntimeError of that Condition's lock.
+        done = threading.Lock()
+        done.acquire()
+        future.add_done_callback(lambda _: done.release())
         while True:
             try:
-                return future.result(LOOK_SECONDS)
-            except concurrent.futures.TimeoutError:
-                if future.done():
-                    raise
+                if done.acquire(timeout=LOOK_SECONDS):
+                    return future.result()
             finally:
                 self._drain_events()
 
