@@ -26,6 +26,7 @@
 #include "worker_client/npz/npz.h"
 #include "worker_client/operation_runner.h"
 #include "worker_client/pull_arrivals.h"
+#include "worker_client/pull_into.h"
 #include "worker_client/shard_router.h"
 #include "worker_client/version_view.h"
 

@@ -17,7 +17,7 @@
 #include "worker_client/growing_row.h"
 #include "worker_client/operation.h"
 #include "worker_client/operation_runner.h"
-#include "worker_client/pull_arrivals.h"
+#include "worker_client/pull_into.h"
 #include "worker_client/row_custody.h"
 #include "worker_client/row_pusher.h"
 #include "worker_client/shard_router.h"

@@ -8,11 +8,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/time/time.h"
 #include "server/base/mutex.h"
-#include "worker_client/client_types.h"
-#include "worker_client/retry.h"
 #include "worker_client/shard_router.h"
-#include "worker_client/tensor_devices.h"
-#include "worker_client/tensor_view.h"
 
 namespace agg {
 
@@ -60,23 +56,6 @@ class PullArrivals {
   mutable bool given_ ABSL_GUARDED_BY(mutex_) = false;  // since Begin
   bool withdrawn_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
-};
-
-// Where a pulled version goes, and how.
-
-// REQUIRES: what is pointed to outlives the pull.
-struct PullInto {
-  BoundTargets targets() const { return {bound, device_of, devices}; }
-
-  std::vector<MutableTensorView> bound;  // ShardRouter::Bind's
-  std::vector<int> device_of;            // of each: its device, or kHost
-  TensorDevices* devices = nullptr;      // null: all are on the host
-  // Nothing is written before these are reached.
-  std::vector<SharedMark> marks;
-  PullArrivals* arrivals = nullptr;  // never null
-  Precision precision = Precision::kJob;
-  std::vector<int> first;          // tensors that are wanted first, by index
-  CancelSource* cancel = nullptr;  // ends it with its reason; may be null
 };
 
 }  // namespace agg

@@ -6,7 +6,6 @@
 #ifndef AGG_SERVER_RPC_CONNECTION_LISTENER_H_
 #define AGG_SERVER_RPC_CONNECTION_LISTENER_H_
 
-#include <grpcpp/support/server_interceptor.h>
 #include <sys/socket.h>
 
 #include <atomic>
@@ -189,15 +188,6 @@ class OvertakenReaders {
   int64_t unsaid_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Time said_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
 };
-
-// Ends connections with the certificates that they were opened with: TLS asks
-// for one at the beginning alone, and a connection may last for months.
-
-// Makes the interceptors of a server that asks for certificates. They note when
-// a caller's certificate expires (OpenConnections::NoteExpiry), and cancel a
-// call whose certificate is over.
-std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>
-NoteCertificates(std::shared_ptr<OpenConnections> connections);
 
 // Sockets that listen on "host:port" (port 0: any; IPv6 in brackets; every
 // address of a name; 0.0.0.0 and [::] are all addresses of both kinds), with no

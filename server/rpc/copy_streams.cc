@@ -28,7 +28,7 @@
 #include "server/base/log.h"
 #include "server/base/mutex.h"
 #include "server/rpc/long_poll.h"
-#include "server/rpc/phase_conversion.h"
+#include "server/rpc/phase_limits.h"
 
 namespace agg {
 

@@ -21,6 +21,7 @@
 #include "server/base/local_socket.h"
 #include "server/base/utf8.h"
 #include "server/coordinator/coordinator_types.h"
+#include "server/rpc/phase_limits.h"
 
 namespace agg {
 

@@ -12,11 +12,11 @@
 #include "absl/status/statusor.h"
 #include "google/protobuf/repeated_field.h"
 #include "proto/control.pb.h"
-#include "server/checkpoint/checkpoint_limits.h"
 #include "server/checkpoint/checkpoint_progress.h"
 #include "server/round/phase.h"
 #include "server/round/recovery.h"
 #include "server/round/shard_peer.h"
+#include "server/rpc/phase_limits.h"
 
 namespace agg {
 
@@ -113,24 +113,6 @@ inline constexpr int kMaxReasonBytes = 8192;
 
 v1::SetSessionRequest ToProto(uint64_t epoch, const SessionChange& change);
 SessionChange FromProto(const v1::SetSessionRequest& request);
-
-// What the largest job has (proto/README.md, Limits): bounds for what one shard
-// sends to another, in both directions, so that a broken or hostile one costs a
-// bounded amount of memory.
-
-inline constexpr int64_t kMaxPhaseTensors = 100000;
-inline constexpr int kMaxPhaseWorkers = 512;
-inline constexpr int kMaxPhaseShards = 1024;
-
-// Numbers of a phase, or of its result, in one message, at most: far below what
-// gRPC refuses, and small beside what is kept of them.
-inline constexpr int64_t kMaxPhaseMessageBytes = int64_t{3} << 20;
-// The coefficients of an update, its tensors and their trust ratios.
-inline constexpr int64_t kMaxStepBytes =
-    8 * (int64_t{kMaxPhaseWorkers} + 2) * kMaxPhaseTensors;
-// A step goes with a record, and a plan of a recovery with a manifest, which is
-// longer than a record.
-inline constexpr int64_t kMaxPhaseBytes = kMaxStepBytes + kMaxManifestBytes;
 
 // How much of a step's lists has been sent.
 class StepParts {

@@ -35,6 +35,7 @@
 #include "server/rpc/admin_service.h"
 #include "server/rpc/admit_call.h"
 #include "server/rpc/bidi_stream.h"
+#include "server/rpc/certificate_expiry.h"
 #include "server/rpc/connection_listener.h"
 #include "server/rpc/coordinator_service.h"
 #include "server/rpc/row_reports.h"

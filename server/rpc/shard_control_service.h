@@ -30,6 +30,7 @@
 #include "server/rpc/copy_streams.h"
 #include "server/rpc/long_poll.h"
 #include "server/rpc/row_reports.h"
+#include "server/rpc/shard_claim.h"
 #include "server/shard/shard_engine.h"
 
 namespace agg {
@@ -62,34 +63,6 @@ using ShardControlMethods = v1::ShardControl::WithRawCallbackMethod_Fetch<
 // number. Since the bound moves with the clock, there is always one.
 absl::Status CheckAttach(const v1::AttachRequest& request,
                          const ShardIdentity& self, absl::Time now);
-
-// Whose calls a shard takes: the claim of one coordinator's life on it. It is
-// apart from the service so that it can be tested without streams.
-
-// A life holds the claim from its first Attach stream until its last one has
-// ended. Thread-compatible.
-class ShardClaim {
- public:
-  // A stream of `life` begins. `coordinator`: its address, for messages.
-  // FAILED_PRECONDITION naming the holder, if another life holds the claim.
-  // Life 0 (a coordinator that sends none) takes a free shard and holds
-  // nothing, as before there were claims.
-  absl::Status Take(uint64_t life, const std::string& coordinator);
-  // A stream for which Take was OK has ended.
-  void Release(uint64_t life);
-
-  // An epoch is promised to one coordinator's life, also when its claim has
-  // ended (P20): ABORTED if `epoch` was promised to another one.
-  absl::Status CheckPromise(uint64_t epoch, uint64_t life) const;
-  void Promise(uint64_t epoch, uint64_t life);
-
- private:
-  uint64_t life_ = 0;  // 0: free
-  int num_streams_ = 0;
-  std::string coordinator_;
-  uint64_t promised_epoch_ = 0;  // the last one; 0: none
-  uint64_t promised_life_ = 0;
-};
 
 // Since when a shard is without its coordinator (P24). It is apart from the
 // service so that it can be tested without streams.

@@ -7,11 +7,9 @@
 #include <grpc/support/log.h>
 #include <grpcpp/resource_quota.h>
 
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
 #include <string>
 
 #include "absl/strings/ascii.h"
@@ -34,34 +32,6 @@ bool WindowsGrow(bool pipelined, absl::string_view listen) {
   absl::string_view host = listen.substr(0, listen.rfind(':'));
   if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
   return pipelined || !IsLoopback(host);
-}
-
-// A small table gives advice for an errno.
-
-namespace {
-
-absl::string_view Advice(int error) {
-  switch (error) {
-    case EADDRINUSE:
-      return "; stop the process that has this port (`ss -ltnp` names it), or "
-             "choose another with --port";
-    case EACCES:
-    case EPERM:
-      return "; ports below 1024 are kept for privileged processes: choose a "
-             "higher one with --port";
-    case EADDRNOTAVAIL:
-      return "; no network interface of this host has that address: choose "
-             "one that has with --bind, or 0.0.0.0 for all";
-    default:
-      return "";
-  }
-}
-
-}  // namespace
-
-absl::Status ListenError(absl::string_view address, int error) {
-  return absl::UnavailableError(absl::StrCat(
-      "cannot listen on ", address, ": ", std::strerror(error), Advice(error)));
 }
 
 // gRPC's own file watcher takes files that do not go together, and has no

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <memory>
 
-#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "server/tls/tls_reload.h"
@@ -33,11 +32,6 @@ namespace agg {
 // the workers of its own host, with the memory that this takes.
 // `listen`: "host:port", IPv6 in brackets.
 bool WindowsGrow(bool pipelined, absl::string_view listen);
-
-// Why an address cannot be listened on, by the errno.
-
-// UNAVAILABLE with the system's reason and what to do.
-absl::Status ListenError(absl::string_view address, int error);
 
 // How the gRPC ports of a shard are secured.
 

@@ -7,6 +7,9 @@ a reader sees in a BUILD file is what the code uses. `--fix` writes the lists
 anew, in Buildifier's order. A dependency that no #include explains (code that
 registers itself, a linker script) stays if a comment on its line says why.
 Targets whose list is not a plain one (`select`) are checked for what they lack.
+
+A test that is tagged `core` has no gRPC below it, since ThreadSanitizer runs it
+and Debian's gRPC is not instrumented.
 """
 
 import ast
@@ -193,9 +196,42 @@ def compare(target, by_header, files):
     return lacks, extra
 
 
+def _uses_grpc(unit, files, known):
+    """Whether a header or its source includes gRPC, at any distance."""
+    if unit not in known:
+        known[unit] = False  # of a circle, until its other units are known
+        for path in (unit + ".h", unit + ".cc"):
+            for line in files.get(path, ()):
+                match = _INCLUDE.match(line)
+                header = match.group(1) if match else ""
+                if header.startswith(("grpc/", "grpcpp/")) or (
+                        header in files and header.endswith(".h") and
+                        _uses_grpc(header[:-len(".h")], files, known)):
+                    known[unit] = True
+    return known[unit]
+
+
+def check_core(found, files):
+    """Tests of the core that have gRPC below them."""
+    known = {}
+    for target in found:
+        tags = next((item.value for item in target.node.keywords
+                     if item.arg == "tags"), None)
+        if target.rule != "agg_cc_test" or tags is None or not any(
+                isinstance(leaf, ast.Constant) and leaf.value == "core"
+                for leaf in ast.walk(tags)):
+            continue
+        for source in target.sources:
+            unit = os.path.splitext(_file(target.package, source))[0]
+            if _uses_grpc(unit, files, known):
+                yield "%s.cc is of a test with the tag core, and includes " \
+                    "gRPC by way of a header" % unit
+
+
 def check(files):
     """All findings, for lint.py."""
     found = targets(files)
+    yield from check_core(found, files)
     by_header = owners(found)
     for target in found:
         if target.rule not in _RULES:

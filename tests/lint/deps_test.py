@@ -90,6 +90,19 @@ class DepsTest(unittest.TestCase):
         self.assertEqual(self.findings(tree(tested="")),
                          ["some_test lacks //b:b, whose header it includes"])
 
+    def test_a_test_of_the_core_has_no_grpc_below_it(self):
+        files = tree()
+        files["b/BUILD"] = [line.replace(
+            'name = "some_test"', 'name = "some_test", tags = ["core"]')
+            for line in files["b/BUILD"]]
+        self.assertEqual(self.findings(files), [])
+        files["b/b.h"] = ['#include "b/c.h"']
+        files["b/c.h"] = []
+        files["b/c.cc"] = ["#include <grpcpp/server.h>"]
+        self.assertEqual(list(deps.check_core(deps.targets(files), files)), [
+            "b/some_test.cc is of a test with the tag core, and includes gRPC "
+            "by way of a header"])
+
     def test_a_list_with_a_choice_is_checked_for_what_it_lacks(self):
         listed = '":verb", ":words_cc_proto"] + select({"x": ["//b"]}) + ['
         self.assertEqual(self.findings(tree(listed=listed)), [])

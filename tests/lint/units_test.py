@@ -8,7 +8,7 @@ _FILES = {
     "a/line.h": ['#include "a/point.h"'],
     "a/point.h": [],
     "a/point.cc": ['#include "a/point.h"', '#include "a/line.h"'],
-    "a/note.md": ['#include "a/row.h"'],
+    "a/note.txt": ['#include "a/row.h"'],
     "b/x.h": ['#include "a/row.h"'],
 }
 

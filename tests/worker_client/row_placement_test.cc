@@ -1,5 +1,6 @@
+#include "worker_client/row_placement.h"
+
 #include "gtest/gtest.h"
-#include "worker_client/shard_regions.h"
 
 namespace agg {
 namespace {

@@ -20,7 +20,7 @@
 #include "server/checkpoint/checkpoint_folder.h"
 #include "server/checkpoint/checkpoint_limits.h"
 #include "server/checkpoint/checkpoint_manifest.h"
-#include "server/rpc/phase_conversion.h"
+#include "server/rpc/phase_limits.h"
 #include "tests/server/base/sim_disk.h"
 #include "tests/server/checkpoint/sample_checkpoint.h"
 

@@ -1,3 +1,5 @@
+#include "server/rpc/listen_check.h"
+
 #include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -12,7 +14,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/rpc/connection_listener.h"
-#include "server/rpc/transport_settings.h"
 
 namespace agg {
 namespace {
