@@ -1,6 +1,6 @@
 // The interface's calls, each with what has to come before it, and what a
-// failure means. cuda_gram.cc, cuda_update.cc and cuda_state.cc run kernels;
-// memory is in cuda_backend_memory.cc.
+// failure means, and memory. cuda_gram.cc, cuda_update.cc and cuda_state.cc run
+// kernels.
 #include "kernels/cuda/cuda_backend.h"
 
 #include <string>

@@ -807,8 +807,8 @@ bool Coordinator::HandOverIfDue() {
 }
 
 // The beginning of an epoch: one coordinator alone, all shards promise the
-// epoch and say what they hold (P20, P21). What comes of that is decided and
-// done in coordinator_recovery.cc.
+// epoch and say what they hold (P20, P21). What comes of that, Recover
+// decides and does.
 
 bool Coordinator::AttachIfDue() {
   std::optional<uint64_t> due;
@@ -1588,7 +1588,8 @@ void Coordinator::ForgetManifest(PeerGroup* peers, uint64_t epoch) {
   if (!status.ok()) LogWarning("forgetting its manifest: ", status.ToString());
 }
 
-// --- The loop ----------------------------------------------------------------
+// --- The loop's half of a join
+// ------------------------------------------------
 
 void Coordinator::FinishJoin(const std::shared_ptr<PendingJoin>& join,
                              const Reservation& reservation) {

@@ -21,7 +21,7 @@
 
 namespace agg {
 
-// Names and help texts of arrival_families.h.
+// Arrivals: names and help texts.
 
 namespace {
 
@@ -65,7 +65,7 @@ void AddArrivalFamilies(const MetricsOptions& options, const JobStatus& status,
       builder);
 }
 
-// Names and help texts of survival_families.h.
+// Survival: names and help texts.
 
 namespace {
 
@@ -122,8 +122,8 @@ void AddSurvivalFamilies(const MetricsOptions& options, const JobStatus& status,
   AddCheckpoints(options, status.checkpoint, builder);
 }
 
-// Names and help texts of transport_families.h. All series are there from the
-// start, so that a rate sees the first event.
+// Transports: names and help texts. All series are there from the start, so
+// that a rate sees the first event.
 
 void AddLinkFamilies(const MetricsOptions& options, const JobStatus& status,
                      FamilyBuilder* builder) {

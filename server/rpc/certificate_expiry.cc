@@ -23,7 +23,7 @@ class CertifiedCall : public grpc::experimental::Interceptor {
       : call_(call), connections_(connections) {}
 
   void Intercept(InterceptorBatchMethods* batch) override {
-    // Not before, as in other_calls.cc.
+    // Not before, as for calls that are counted (LimitOtherCalls).
     if (!std::exchange(asked_, true) && !Ask()) {
       call_->server_context()->TryCancel();
     }

@@ -58,8 +58,7 @@ struct RemoteShardOptions {
 // Errors are the shard's, with its name in front (NamedAnswer); UNAVAILABLE at
 // once for all calls from the loss of the shard until the next Attach. A call
 // that meets a broken connection waits until it is back, and is made again.
-// Promise alone needs no Attach, and is made once. Its parts are in two files:
-// remote_shard_peer.cc (the epoch), remote_shard_calls.cc.
+// Promise alone needs no Attach, and is made once.
 class RemoteShardPeer : public ShardPeer {
  public:
   explicit RemoteShardPeer(const RemoteShardOptions& options);

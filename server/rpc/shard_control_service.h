@@ -97,8 +97,7 @@ class CoordinatorWatch {
 
 // Calls that change the epoch run in order on one thread, phases on another,
 // those about a checkpoint's files on a third, reservations of rows on a
-// fourth: all may take long, and gRPC's callback threads must not wait. Attach
-// is in shard_control_service.cc, the rest in shard_control_calls.cc.
+// fourth: all may take long, and gRPC's callback threads must not wait.
 class ShardControlService : public ShardControlMethods {
  public:
   using OnShards = std::function<void(const std::vector<std::string>&)>;

@@ -1,5 +1,5 @@
-// Epochs, the manifest, and status: the parts of a ShardEngine that begin and
-// end what the other files work on.
+// Epochs, the manifest and status come first: what begins and ends all that the
+// other sections work on.
 #include "server/shard/shard_engine.h"
 
 #include <algorithm>
@@ -1138,8 +1138,7 @@ absl::StatusOr<PhaseResult> ShardEngine::Abandon() {
   return PhaseResult();
 }
 
-// From one version to the next: the seed, a round's update, and publishing. The
-// phases before, which decide what the update is, are in shard_phases.cc.
+// From one version to the next: the seed, a round's update, and publishing.
 
 absl::StatusOr<PhaseResult> ShardEngine::Update(const Phase& phase,
                                                 ShardCompute* compute) {

@@ -381,8 +381,8 @@ class ShardEngine : public ShardPeer {
   // whenever a slice may have become complete.
   void WakeFiller() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // --- Offers (P44), in shard_offers.cc. A close of the open round, all of
-  // whose rows are complete, if it is small and nobody has the turn.
+  // --- Offers (P44): a close of the open round, all of whose rows are
+  // complete, if it is small and nobody has the turn.
   void OfferClose(uint64_t epoch) ABSL_LOCKS_EXCLUDED(turn_, mutex_);
   std::shared_ptr<const CloseOffer> MakeOffer(uint64_t epoch)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_, mutex_);

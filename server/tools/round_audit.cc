@@ -1,6 +1,6 @@
 // The log against itself: it is walked once and makes the chain of versions
-// that survived; what begins another history cuts off what it gives up. The
-// workers' lines are in round_audit_workers.cc.
+// that survived; what begins another history cuts off what it gives up. Then
+// the workers' lines.
 #include "server/tools/round_audit.h"
 
 #include <algorithm>

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <memory>
 #include <string>
@@ -313,21 +314,28 @@ TEST_F(TlsTest, ARotationDropsNoStream) {
   EXPECT_EQ(events, 0);
 }
 
-// Who was let in by a CA that is gone makes no more calls, also on a connection
-// that was open before.
-TEST_F(TlsTest, AConnectionEndsWithItsCa) {
-  LoopbackJob job(kShards, Config());
-  const TlsOptions stolen = ca_.options("worker");
+// Returns a call that asks for the status, on the same connection each time.
+std::function<grpc::Status()> AskOnOneConnection(const std::string& coordinator,
+                                                 const TlsOptions& tls) {
   grpc::ChannelArguments arguments;
-  SetServerName(stolen, "localhost:1", &arguments);
-  const auto stub = v1::Coordinator::NewStub(grpc::CreateCustomChannel(
-      job.coordinator(), MakeChannelCredentials(stolen), arguments));
-  const auto ask = [&] {
+  SetServerName(tls, "localhost:1", &arguments);
+  const std::shared_ptr<v1::Coordinator::Stub> stub =
+      v1::Coordinator::NewStub(grpc::CreateCustomChannel(
+          coordinator, MakeChannelCredentials(tls), arguments));
+  return [stub] {
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(absl::Now() + kLongest));
     v1::StatusReply reply;
     return stub->GetStatus(&context, v1::StatusRequest(), &reply);
   };
+}
+
+// Who was let in by a CA that is gone makes no more calls, also on a connection
+// that was open before.
+TEST_F(TlsTest, AConnectionEndsWithItsCa) {
+  LoopbackJob job(kShards, Config());
+  const TlsOptions stolen = ca_.options("worker");
+  const auto ask = AskOnOneConnection(job.coordinator(), stolen);
   ASSERT_TRUE(ask().ok());
   TestCa next("next CA");
   next.Issue("server");
@@ -365,16 +373,7 @@ TEST_F(TlsTest, AConnectionEndsWithItsCertificate) {
   }
   TlsOptions stolen = kept.options("worker");
   stolen.ca = ca_.ca();
-  grpc::ChannelArguments arguments;
-  SetServerName(stolen, "localhost:1", &arguments);
-  const auto stub = v1::Coordinator::NewStub(grpc::CreateCustomChannel(
-      job.coordinator(), MakeChannelCredentials(stolen), arguments));
-  const auto ask = [&] {
-    grpc::ClientContext context;
-    context.set_deadline(absl::ToChronoTime(absl::Now() + kLongest));
-    v1::StatusReply reply;
-    return stub->GetStatus(&context, v1::StatusRequest(), &reply);
-  };
+  const auto ask = AskOnOneConnection(job.coordinator(), stolen);
   ASSERT_TRUE(ask().ok());
   auto client = Connect(job);
   ASSERT_NE(client, nullptr);

@@ -9,6 +9,7 @@
 #include "proto/control.pb.h"
 #include "proto/protocol_version.h"
 #include "server/rpc/shard_control_service.h"
+#include "server/shard/shard_replication.h"
 #include "tests/fuzz/fuzz_job.h"
 #include "tests/fuzz/fuzz_message.h"
 #include "tests/fuzz/job_input.pb.h"
@@ -17,25 +18,6 @@ namespace agg {
 namespace {
 
 constexpr int kShard = 1;
-
-// What the neighbours' calls reach.
-class Copies : public NeighbourPeer {
- public:
-  explicit Copies(ShardEngine* engine) : engine_(engine) {}
-  absl::Status SendCombined(const CopyHeader& header,
-                            const CopySlice& slice) override {
-    return engine_->SendCombined(header, slice);
-  }
-  absl::Status FinishCombined(const CopyHeader& header) override {
-    return engine_->FinishCombined(header);
-  }
-  absl::Status Fetch(const CopyHeader& header, const CopySink& sink) override {
-    return engine_->Fetch(header, sink);
-  }
-
- private:
-  ShardEngine* const engine_;
-};
 
 fuzz::JobSetup TwoShards(fuzz::JobSetup setup) {
   setup.set_two_shards(true);
@@ -113,7 +95,7 @@ class ControlJob {
 
   FuzzJob job_;
   ShardEngine* const engine_;
-  Copies copies_;
+  ShardCopies copies_;
   OpenStreams open_;
   RowReports reports_;
   ShardControlService service_;

@@ -75,6 +75,9 @@ _MACHINE_PATHS = re.compile(r"(/wor[k]|/roo[t]|/hom[e]|/far[m])/|[.]librar[y]")
 
 # "server/combine/README.md 2.3": a document, and maybe a section of it.
 _DOCUMENT = re.compile(r"([\w./-]*\w[.]md)\b(?:,? (?:section )?(\d+(?:[.]\d+)*)\b)?")
+# "row_waves.cc" in a comment of C++ code, and what is of other projects.
+_SOURCE = re.compile(r"(?<![\w./<-])([a-z]\w*(?:-inl)?[.](?:h|cc|cuh|cu))\b(?![.]\w)")
+_FOREIGN = ("cublas_api.h", "cuda.h", "foreach_target.h", "tcp_server_posix.cc")
 _RULE = re.compile(r"(?<![\w.])P([1-9]\d?)(?![\w=])")
 _DECISION = re.compile(r"\bdecision (\d+)\b")
 _RULES_FILE = "proto/README.md"
@@ -227,7 +230,13 @@ def _dangling(files, path, line):
 
 
 def check_citations(files):
+    names = {os.path.basename(path) for path in files}
     for path, lines in files.items():
+        if path.endswith(_CPP):
+            for number, line in enumerate(lines, 1):
+                for name in _SOURCE.findall(line.partition("//")[2]):
+                    if name not in names and name not in _FOREIGN:
+                        yield "%s:%d: no %s" % (path, number, name)
         if not path.endswith(_CODE + (".md", "BUILD")):
             continue
         for number, line in enumerate(lines, 1):

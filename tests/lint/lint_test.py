@@ -85,10 +85,12 @@ class LintTest(unittest.TestCase):
             return list(lint.check_citations(files))
 
         for line in ("// (P5)", "// a/README" + ".md 2.3", "// see README" +
-                     ".md", "// decision 3", "P = 4", "P2P", "OP5"):
+                     ".md", "// decision 3", "P = 4", "P2P", "OP5",
+                     "// is in b.cc.", "int x;  // cuda.h", "f(x.h)"):
             self.assertEqual(dangling(line), [], line)
         for line in ("// (P" + "6)", "// a/README" + ".md 2.4", "// theory" +
-                     ".md 1", "// decision" + " 4"):
+                     ".md 1", "// decision" + " 4", "// is in " + "gone.cc.",
+                     "int x;  // (" + "gone.h)"):
             self.assertEqual(len(dangling(line)), 1, line)
 
     def test_circles(self):

@@ -116,20 +116,26 @@ TEST(SweepTest, TwoShardsWithCheckpoints) {
   Sweep(MakePlan(2, false, true), 1);
 }
 
-// All die at once, and come back to a folder that is not what it was. The job
-// waits, and takes what it had when that is put back.
-TEST(TornFolderTest, IsWaitedFor) {
+// What became of runs in which all die at once and come back to a folder that
+// is not what it was.
+struct TornRuns {
+  int num = 0;
+  int num_waited = 0;
+  int num_begun_anew = 0;
+};
+
+// Each `stride`-th call of the last two thirds is one that all die at.
+TornRuns RunTorn(const std::vector<Torn>& kinds, bool anew, int64_t stride) {
   std::vector<std::string> failures;
-  int num_runs = 0;
-  int num_waits = 0;
-  for (const Torn torn : {Torn::kEmpty, Torn::kOlder, Torn::kOtherK,
-                          Torn::kUnreadable, Torn::kHanging, Torn::kBadPart}) {
+  TornRuns runs;
+  for (const Torn torn : kinds) {
     for (const bool replicated : {false, true}) {
-      SimPlan plan = MakePlan(2 + num_runs % 2, replicated, true);
+      SimPlan plan = MakePlan(2 + runs.num % 2, replicated, true);
       plan.torn = torn;
+      plan.anew = anew;
       const int64_t num_calls = Undisturbed(plan).num_calls;
-      for (int64_t call = num_calls / 3; call < num_calls; call += 7) {
-        plan.torn_shard = num_runs % plan.num_shards;
+      for (int64_t call = num_calls / 3; call < num_calls; call += stride) {
+        plan.torn_shard = runs.num % plan.num_shards;
         plan.faults.clear();
         for (int k = 0; k < plan.num_shards; ++k) {
           Fault fault;
@@ -143,52 +149,34 @@ TEST(TornFolderTest, IsWaitedFor) {
           failures.push_back(Describe(plan) + "\n    " +
                              absl::StrJoin(run.errors, "\n    "));
         }
-        num_waits += run.waited ? 1 : 0;
-        ++num_runs;
+        runs.num_waited += run.waited ? 1 : 0;
+        runs.num_begun_anew += run.began_anew ? 1 : 0;
+        ++runs.num;
       }
     }
   }
-  ExpectNone(failures, num_runs);
-  std::printf("%d of %d runs waited for a folder\n", num_waits, num_runs);
-  EXPECT_GT(num_waits, num_runs / 2);
+  ExpectNone(failures, runs.num);
+  return runs;
 }
 
-// The same, and an operator says that the job begins anew. All die again when
-// that is answered, and find the folder put back: it is not gone on from.
+// The job waits, and takes what it had when the folder is put back.
+TEST(TornFolderTest, IsWaitedFor) {
+  const TornRuns runs =
+      RunTorn({Torn::kEmpty, Torn::kOlder, Torn::kOtherK, Torn::kUnreadable,
+               Torn::kHanging, Torn::kBadPart},
+              /*anew=*/false, /*stride=*/7);
+  std::printf("%d of %d runs waited for a folder\n", runs.num_waited, runs.num);
+  EXPECT_GT(runs.num_waited, runs.num / 2);
+}
+
+// An operator says that the job begins anew. All die again when that is
+// answered, and find the folder put back: it is not gone on from.
 TEST(TornFolderTest, BeginningAnewOutlivesAllProcesses) {
-  std::vector<std::string> failures;
-  int num_runs = 0;
-  int num_begun = 0;
-  for (const Torn torn :
-       {Torn::kEmpty, Torn::kOlder, Torn::kUnreadable, Torn::kBadPart}) {
-    for (const bool replicated : {false, true}) {
-      SimPlan plan = MakePlan(2 + num_runs % 2, replicated, true);
-      plan.torn = torn;
-      plan.anew = true;
-      const int64_t num_calls = Undisturbed(plan).num_calls;
-      for (int64_t call = num_calls / 3; call < num_calls; call += 29) {
-        plan.torn_shard = num_runs % plan.num_shards;
-        plan.faults.clear();
-        for (int k = 0; k < plan.num_shards; ++k) {
-          Fault fault;
-          fault.call = call;
-          fault.target = k;
-          plan.faults.push_back(fault);
-        }
-        SimOutcome run = JobSimulation(plan).Run();
-        CompareRuns(plan, Undisturbed(plan), &run);
-        if (!run.errors.empty()) {
-          failures.push_back(Describe(plan) + "\n    " +
-                             absl::StrJoin(run.errors, "\n    "));
-        }
-        num_begun += run.began_anew ? 1 : 0;
-        ++num_runs;
-      }
-    }
-  }
-  ExpectNone(failures, num_runs);
-  std::printf("%d of %d runs began anew\n", num_begun, num_runs);
-  EXPECT_GT(num_begun, num_runs / 3);
+  const TornRuns runs =
+      RunTorn({Torn::kEmpty, Torn::kOlder, Torn::kUnreadable, Torn::kBadPart},
+              /*anew=*/true, /*stride=*/29);
+  std::printf("%d of %d runs began anew\n", runs.num_begun_anew, runs.num);
+  EXPECT_GT(runs.num_begun_anew, runs.num / 3);
 }
 
 SimPlan Evicting(SimPlan plan) {
