@@ -2,10 +2,15 @@
 # Builds a folder that runs on a GPU host without Bazel or this tree, and
 # packs it: OUT/agg_server_bundle/ and OUT/agg_server_bundle.tar.zst.
 #
-#   deploy/bundle.sh [--cpu] OUT
+#   deploy/bundle.sh [--cpu | --visit] OUT
 #
 # --cpu leaves out the CUDA backend and the GPU's checks, and so needs no nvcc:
 # for hosts and images without a GPU.
+#
+# --visit makes OUT/visit/ instead, for a few minutes on a host with a card:
+# the programs as .tar.gz, the wheel, and the scripts of deploy/bundle/visit,
+# of which `visit.sh` runs the rest. Fails if that exceeds 40 MiB;
+# AGG_CUDA_ARCHS=sm_90 builds for one kind of card alone, smaller and faster.
 #
 # In it: stripped binaries (server, tools, examples, tests and benchmarks), the
 # shared libraries that they need beyond glibc, the driver and cuBLAS,
@@ -20,12 +25,13 @@
 # own, AGG_BAZEL another Bazel. Fails if the archive exceeds 60 MiB.
 set -euo pipefail
 
-readonly max_bytes=$((60 << 20))
+readonly max_bytes=$((60 << 20)) max_visit_bytes=$((40 << 20))
 config=cuda
-if [[ ${1:-} == --cpu ]]; then
-  config=nocuda
-  shift
-fi
+visit=
+case ${1:-} in
+  --cpu) config=nocuda && shift ;;
+  --visit) visit=1 && shift ;;
+esac
 if [[ $# != 1 || $1 == -* ]]; then
   sed -n '2,/^set /{/^set /!s/^# \{0,1\}//p}' "$0" >&2
   exit 2
@@ -57,6 +63,10 @@ checks="
   //tests/e2e:cuda_jobs_test
 "
 
+# What the wheel has beside the programs.
+wheel=
+[[ -z $visit ]] || wheel=//worker_client/c:libagg.so
+
 bazel=/usr/bin/bazel
 [[ -x $bazel ]] || bazel=bazel
 bazel=${AGG_BAZEL:-$bazel}
@@ -67,7 +77,7 @@ links=$out/.links
 # shellcheck disable=SC2016,SC2086  # $ORIGIN is the loader's; labels are words.
 "$bazel" "${startup[@]}" build -c opt --config=$config --noshow_progress \
   --symlink_prefix="$links/" --linkopt='-Wl,-rpath,$ORIGIN/../lib' \
-  --linkopt=-Wl,--disable-new-dtags $binaries $checks
+  --linkopt=-Wl,--disable-new-dtags $binaries $checks $wheel
 
 bundle=$out/agg_server_bundle
 rm -rf "$bundle"
@@ -135,6 +145,26 @@ sed "s/@BACKENDS@/$backends/; s/@GLIBC@/${needed#GLIBC_}/
   s/@REVISION@/$revision/" deploy/bundle/README.in >"$bundle/README"
 echo "${needed#GLIBC_}" >"$bundle/lib/glibc_needed"
 echo "$revision" >"$bundle/lib/revision"
+
+if [[ -n $visit ]]; then
+  rm -rf "$out/visit"
+  mkdir "$out/visit"
+  deploy/wheel.sh --bin="$links/bin" "$out/visit"
+  rm -rf "$links"
+  # Without what visit.sh does not run, or the wheel has.
+  tar -C "$out" --sort=name --owner=0 --group=0 --numeric-owner \
+    --exclude=agg_server_bundle/bin --exclude=cpu_conformance_test \
+    --exclude=kernels_bench --exclude=gpu_report --exclude=round_loopback \
+    -czf "$out/visit/agg_server_bundle.tar.gz" agg_server_bundle
+  cp deploy/bundle/visit/* "$out/visit/"
+  size=$(du -sb "$out/visit" | cut -f 1)
+  echo "$out/visit: $((size >> 10)) KiB"
+  if ((size > max_visit_bytes)); then
+    echo "deploy/bundle.sh: more than $((max_visit_bytes >> 20)) MiB" >&2
+    exit 1
+  fi
+  exit 0
+fi
 
 rm -rf "$links"
 tar -C "$out" --sort=name --owner=0 --group=0 --numeric-owner -cf - \

@@ -23,6 +23,7 @@ _NVCC_FLAGS = [
 _OBJECT_FLAGS = [
     "-c",
     "-Xptxas=-v",
+    "-Xfatbin=-compress-all",
     "--keep",
 ]
 
