@@ -14,7 +14,8 @@
 //   RectangleKernel  LaunchGram, P > 32    one chunk of a panel with a later
 //
 // The 4 warps of a block take turns along the chunk's elements, each with a
-// ring of asynchronous copies (row_ring.cuh), and leave their sums in shared
+// ring of asynchronous copies (tile_ring.cuh; rectangles, whose two panels
+// leave no room for whole lines: row_ring.cuh), and leave their sums in shared
 // memory where the ring was. The block's threads add them up in a fixed order;
 // the result is in GramLaunch::partial when the kernel has ended. Which lane
 // does what is in gram_schedule.h; determinism and errors: gram_kernel.h.
@@ -25,6 +26,7 @@
 #include "kernels/cuda/gram_schedule.h"
 #include "kernels/cuda/load_elements.cuh"
 #include "kernels/cuda/row_ring.cuh"
+#include "kernels/cuda/tile_ring.cuh"
 
 namespace agg::cuda {
 namespace {
@@ -42,11 +44,14 @@ __device__ __forceinline__ double* PartialOf(const GramLaunch& p,
 }
 
 // What a warp has in shared memory: its ring, then its sums.
-template <int kTiles, int kPairs>
+template <class Ring, int kPairs>
 union WarpMemory {
-  RingSlots<kTiles> ring;
+  Ring ring;
   double entries[kPairs][kEntries];
 };
+template <int kTiles>
+using TriangleMemory = WarpMemory<TileSlots<kTiles>, kTiles*(kTiles + 1) / 2>;
+using RectangleMemory = WarpMemory<RingSlots<2 * kMaxTiles>, kRectanglePairs>;
 
 // The lane's row of each of kTiles tiles from `first_row` on, at the chunk's
 // begin.
@@ -63,11 +68,27 @@ __device__ __forceinline__ void FindRows(const GramLaunch& p,
   }
 }
 
+// As FindRows, of the rows of which the lane copies pieces.
+template <class Element, int kTiles>
+__device__ __forceinline__ void FindCopiedRows(const GramLaunch& p,
+                                               const Chunk& chunk,
+                                               int first_row, int lane,
+                                               const char** to) {
+  const void* const* const rows = ArrayOf(p.args, p.rows);
+#pragma unroll
+  for (int r = 0; r < kTiles * kLinesPerLane; ++r) {
+    const int row = ExistingRow(first_row + r / kLinesPerLane * kTileRows +
+                                    CopiedRow(lane, r % kLinesPerLane),
+                                p.num_rows);
+    to[r] = static_cast<const char*>(rows[row]) + BytesOf<Element>(chunk.begin);
+  }
+}
+
 // Adds up what the warps have left in shared memory: by the whole block.
-template <int kTiles, int kPairs>
+template <int kTiles>
 __device__ __forceinline__ void AddTriangles(
     const GramLaunch& p, int first_row,
-    const WarpMemory<kTiles, kPairs> (&shared)[kGramWarps], double* partial) {
+    const TriangleMemory<kTiles> (&shared)[kGramWarps], double* partial) {
   const int num_rows = min(p.num_rows - first_row, kTiles * kTileRows);
   for (int pair = static_cast<int>(threadIdx.x); pair < num_rows * num_rows;
        pair += kThreads) {
@@ -86,8 +107,7 @@ __device__ __forceinline__ void AddTriangles(
 // As AddTriangles, for a panel with another.
 __device__ __forceinline__ void AddRectangles(
     const GramLaunch& p, int first_i, int first_j,
-    const WarpMemory<2 * kMaxTiles, kRectanglePairs> (&shared)[kGramWarps],
-    double* partial) {
+    const RectangleMemory (&shared)[kGramWarps], double* partial) {
   const int num_columns = min(p.num_rows - first_j, kPanelRows);
   for (int pair = static_cast<int>(threadIdx.x);
        pair < kPanelRows * num_columns; pair += kThreads) {
@@ -111,20 +131,26 @@ template <class Element, int kTiles>
 __global__ void __launch_bounds__(kThreads, 3)
     TriangleKernel(const GramLaunch __grid_constant__ p, int num_panels) {
   constexpr int kPairs = kTiles * (kTiles + 1) / 2;
-  auto& shared = BlockShared<WarpMemory<kTiles, kPairs>[kGramWarps]>();
+  auto& shared = BlockShared<TriangleMemory<kTiles>[kGramWarps]>();
   const int warp = static_cast<int>(threadIdx.x) / kWarpLanes;
   const int lane = static_cast<int>(threadIdx.x) % kWarpLanes;
   const int64_t chunk_index = blockIdx.x / num_panels;
   const int first_row = static_cast<int>(blockIdx.x % num_panels) * kPanelRows;
   const Chunk chunk = ChunkAt(p, chunk_index);
-  const char* rows[kTiles];
-  FindRows<Element, kTiles>(p, chunk, first_row, lane, rows);
-  RowRing<kTiles, kQuad> ring(rows, BytesOf<Element>(chunk.num_elements), warp,
-                              lane, &shared[warp].ring);
+  const char* rows[TileRing<kTiles>::kCopiedRows];
+  FindCopiedRows<Element, kTiles>(p, chunk, first_row, lane, rows);
+  TileRing<kTiles> ring(rows, BytesOf<Element>(chunk.num_elements), warp, lane,
+                        &shared[warp].ring);
 
   double c[kPairs][2] = {};  // the lane's entries of each tile pair's C
   Packed loads[kTiles];
-  while (ring.Next(loads)) MultiplyTriangle<Element>(loads, c);
+  for (; ring.Next(); ring.Advance()) {
+#pragma unroll 1  // two at once take more registers than there are (sm_90)
+    for (int half = 0; half < 2; ++half) {
+      ring.Read(half, loads);
+      MultiplyTriangle<Element>(loads, c);
+    }
+  }
   JoinWarp();  // all lanes have read the ring
   StoreTriangle<kTiles>(c, lane, shared[warp].entries);
   __syncthreads();
@@ -136,7 +162,7 @@ template <class Element>
 __global__ void __launch_bounds__(kThreads)
     RectangleKernel(const GramLaunch __grid_constant__ p, int num_pairs) {
   constexpr int kTiles = 2 * kMaxTiles;
-  auto& shared = BlockShared<WarpMemory<kTiles, kRectanglePairs>[kGramWarps]>();
+  auto& shared = BlockShared<RectangleMemory[kGramWarps]>();
   const int warp = static_cast<int>(threadIdx.x) / kWarpLanes;
   const int lane = static_cast<int>(threadIdx.x) % kWarpLanes;
   const int64_t chunk_index = blockIdx.x / num_pairs;

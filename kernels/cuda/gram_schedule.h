@@ -34,6 +34,11 @@ inline constexpr int kWarpLanes = 32;
 inline constexpr int kGramWarps = 4;   // per thread block
 inline constexpr int kQuad = 4;        // lanes that share a row: k of the mma
 inline constexpr int kLoadBytes = 16;  // per lane, row and step
+// A line of memory, which is fetched whole: what 8 lanes copy of a row.
+inline constexpr int kLineBytes = 128;
+inline constexpr int kLineLanes = kLineBytes / kLoadBytes;
+// Rows of a tile of which a lane copies a piece.
+inline constexpr int kLinesPerLane = kTileRows * kLineLanes / kWarpLanes;
 
 // Bytes of a row that a step has: `row_lanes` lanes share the row.
 AGG_HOST_DEVICE constexpr int StepBytes(int row_lanes) {
@@ -54,6 +59,25 @@ AGG_HOST_DEVICE int LaneRow(int lane) { return lane / kQuad; }
 // a kernel has unless it asks for more.
 AGG_HOST_DEVICE constexpr int RingSteps(int num_loads) {
   return num_loads == 1 ? 8 : num_loads <= 4 ? 4 : 3;
+}
+
+// Steps of a ring of whole lines (tile_ring.cuh), in as much memory.
+AGG_HOST_DEVICE constexpr int TileRingSteps(int num_tiles) {
+  return num_tiles == 2 ? 4 : 3;
+}
+
+// The row within a tile of which a lane copies a piece of a line: its first or
+// second.
+AGG_HOST_DEVICE int CopiedRow(int lane, int index) {
+  return index * (kWarpLanes / kLineLanes) + lane / kLineLanes;
+}
+
+// Where piece `piece` of the line of row `row` of a tile lies in shared memory,
+// in units of kLoadBytes. Eight lanes that copy a line write all banks, and so
+// read those that multiply: two rows' halves of a line, whose halves are
+// exchanged in every second row.
+AGG_HOST_DEVICE int LineSlot(int row, int piece) {
+  return row * kLineLanes + (piece ^ (row % 2 * (kLineLanes / 2)));
 }
 
 // Returns `row` of a panel, or, beyond the last row, one that exists (its

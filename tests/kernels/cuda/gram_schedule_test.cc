@@ -3,6 +3,9 @@
 // C[L/4][2*(L%4)+{0,1}]), with whole numbers, so that sums are exact.
 #include "kernels/cuda/gram_schedule.h"
 
+#include <map>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -228,6 +231,43 @@ TEST(GramScheduleTest, EveryByteHasOneLane) {
   }
 }
 
+// Lanes copy each piece of a tile's lines once, and each finds what it
+// multiplies. Eight lanes that copy, or read, 16 bytes each do that at a time:
+// they must not meet in a bank, of which there are 8 of that width.
+TEST(GramScheduleTest, ATilesLinesAreCopiedOnceWithoutBankConflicts) {
+  std::map<int, std::pair<int, int>> pieces;  // by slot: row, piece
+  for (int index = 0; index < kLinesPerLane; ++index) {
+    for (int first = 0; first < kLanes; first += 8) {
+      std::set<int> banks;
+      for (int lane = first; lane < first + 8; ++lane) {
+        const int row = CopiedRow(lane, index);
+        const int slot = LineSlot(row, lane % kLineLanes);
+        banks.insert(slot % 8);
+        EXPECT_TRUE(pieces.emplace(slot, std::make_pair(row, lane % kLineLanes))
+                        .second);
+      }
+      EXPECT_EQ(banks.size(), 8u);
+    }
+  }
+  EXPECT_EQ(pieces.size(), static_cast<size_t>(kTileRows * kLineLanes));
+  EXPECT_EQ(pieces.rbegin()->first, kTileRows * kLineLanes - 1);
+  std::set<std::pair<int, int>> read;
+  for (int half = 0; half < 2; ++half) {
+    for (int first = 0; first < kLanes; first += 8) {
+      std::set<int> banks;
+      for (int lane = first; lane < first + 8; ++lane) {
+        const int piece = half * kQuad + lane % kQuad;
+        const int slot = LineSlot(LaneRow(lane), piece);
+        banks.insert(slot % 8);
+        EXPECT_EQ(pieces[slot], std::make_pair(LaneRow(lane), piece));
+        read.insert(pieces[slot]);
+      }
+      EXPECT_EQ(banks.size(), 8u);
+    }
+  }
+  EXPECT_EQ(read.size(), pieces.size());
+}
+
 // Four warps' rings are what a kernel may have without asking for more.
 TEST(GramScheduleTest, RingsFitIntoSharedMemory) {
   for (int num_loads = 1; num_loads <= 2 * kMaxTiles; ++num_loads) {
@@ -236,6 +276,13 @@ TEST(GramScheduleTest, RingsFitIntoSharedMemory) {
         kGramWarps * RingSteps(num_loads) * num_loads * kWarpLanes * kLoadBytes,
         48 << 10)
         << num_loads;
+  }
+  for (int tiles = 2; tiles <= kMaxTiles; ++tiles) {
+    EXPECT_GE(TileRingSteps(tiles), 2);
+    EXPECT_LE(
+        kGramWarps * TileRingSteps(tiles) * tiles * kTileRows * kLineBytes,
+        48 << 10)
+        << tiles;
   }
 }
 
