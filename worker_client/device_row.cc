@@ -199,10 +199,17 @@ absl::Status DeviceParameters::Note(const absl::Status& status) const {
 }
 
 absl::Status DeviceParameters::Begin(absl::Span<const Place> places) const {
-  for (const Place& place : places) {
-    if (place.num_bytes == 0) continue;
-    const absl::Status status = stream_->Copy(
-        place.to, memory_->data() + place.offset, place.num_bytes);
+  for (size_t next = 0; next < places.size();) {
+    Place run = places[next++];
+    while (next < places.size() && places[next].owner == run.owner &&
+           places[next].offset == run.offset + run.num_bytes &&
+           places[next].to == run.to + run.num_bytes / sizeof(float)) {
+      run.num_bytes += places[next++].num_bytes;
+    }
+    if (run.num_bytes == 0) continue;
+    ++num_copies_;
+    const absl::Status status =
+        stream_->Copy(run.to, memory_->data() + run.offset, run.num_bytes);
     if (!status.ok()) return Note(status);
   }
   return absl::OkStatus();

@@ -150,17 +150,22 @@ class DeviceParameters {
   bool Has(uint64_t offset, int64_t num_bytes) const;
 
   struct Place {
+    int64_t owner = 0;  // one tensor, say: as DeviceRow::Copy's
     uint64_t offset = 0;
     float* to = nullptr;  // memory of this device
     int64_t num_bytes = 0;
   };
-  // Begins copies, which Finish ends, after an error, too. What the caller gave
-  // the device to do with its memory is done (DeviceMark::Reached). INTERNAL:
-  // the driver's errors. REQUIRES: Has.
+  // Begins copies, which Finish ends, after an error, too: one for neighbours
+  // of one owner, since a device needs microseconds for each. What the caller
+  // gave the device to do with its memory is done (DeviceMark::Reached).
+  // INTERNAL: the driver's errors. REQUIRES: Has.
   absl::Status Begin(absl::Span<const Place> places) const;
   // Waits for what was begun. ABORTED: the shard has begun to overwrite the
   // generation: what was copied is nothing. INTERNAL: as Begin.
   absl::Status Finish(uint64_t generation) const;
+
+  // Number of times that the driver was asked to copy, for a test.
+  int64_t num_copies() const { return num_copies_; }
 
  private:
   DeviceParameters(uint32_t number,
@@ -179,6 +184,7 @@ class DeviceParameters {
 
   const uint32_t number_;
   mutable std::atomic<bool> failed_{false};
+  mutable std::atomic<int64_t> num_copies_{0};
   const std::shared_ptr<const DeviceContext> context_;
   const std::unique_ptr<SharedDeviceMemory> memory_;
   const std::unique_ptr<SharedMemory> page_;

@@ -239,7 +239,7 @@ absl::Status ParameterSink::LandPlaced(int shard, const v1::PullFrame& frame,
                                      " on its device"));
     }
     if (arrivals_->landed(static_cast<int32_t>(index))) continue;
-    copies[device].push_back({place.offsets(i),
+    copies[device].push_back({slice.tensor, place.offsets(i),
                               bound_.views[slice.tensor].data + slice.begin,
                               bytes});
   }

@@ -129,7 +129,7 @@ class GramRun {
   // the pieces of a range longer than a wave in order.
   absl::Status AddSums(const std::vector<int64_t>& ranges) {
     const int64_t num_values = static_cast<int64_t>(ranges.size()) * num_pairs_;
-    AGG_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(scratch_.compute.get()));
+    AGG_RETURN_IF_CUDA_ERROR(Await(scratch_.compute.get()));
     const double* from = host_sums();
     for (const int64_t range : ranges) {
       for (int64_t to = range * num_pairs_; to < (range + 1) * num_pairs_;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/cuda_status.h"
+#include "kernels/device_memory/device_stream.h"
 
 namespace agg::cuda {
 
@@ -50,6 +51,31 @@ absl::StatusOr<Stream> MakeStream() {
   AGG_RETURN_IF_CUDA_ERROR(
       cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   return Stream(stream);
+}
+
+namespace {
+
+// `query` answers at once, `wait` when all is done.
+template <class Query, class Wait>
+cudaError_t AskThenWait(const Query& query, const Wait& wait) {
+  for (int i = 0; i < kQuestionsBeforeSleep; ++i) {
+    const cudaError_t error = query();
+    if (error != cudaErrorNotReady) return error;
+    cudaGetLastError();  // it is none, and must not spoil later calls
+  }
+  return wait();
+}
+
+}  // namespace
+
+cudaError_t Await(cudaStream_t stream) {
+  return AskThenWait([&] { return cudaStreamQuery(stream); },
+                     [&] { return cudaStreamSynchronize(stream); });
+}
+
+cudaError_t Await(cudaEvent_t event) {
+  return AskThenWait([&] { return cudaEventQuery(event); },
+                     [&] { return cudaEventSynchronize(event); });
 }
 
 absl::StatusOr<Event> MakeEvent() {

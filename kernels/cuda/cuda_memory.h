@@ -44,6 +44,12 @@ absl::StatusOr<Stream> MakeStream();
 // they do for streams (the device's flag is not asked about events).
 absl::StatusOr<Event> MakeEvent();
 
+// Wait on the host for the stream's work, or the event, as CUDA's functions do
+// (whose errors they return), but ask kQuestionsBeforeSleep times
+// (device_stream.h) before the thread sleeps.
+cudaError_t Await(cudaStream_t stream);
+cudaError_t Await(cudaEvent_t event);
+
 }  // namespace agg::cuda
 
 #endif  // AGG_KERNELS_CUDA_CUDA_MEMORY_H_

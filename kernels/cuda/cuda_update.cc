@@ -51,7 +51,7 @@ class UpdateRun {
     launch_.state1 = FloatsOf(request.state1);
   }
 
-  absl::Status PlanWaves(std::vector<Wave>* waves) const {
+  absl::Status PlanWaves(std::vector<Wave>* waves) {
     const auto num_rows = static_cast<int64_t>(rows_.size());
     const int64_t max_slots = UpdateWaveSlots(num_rows);
     if (max_slots < 1) {
@@ -59,12 +59,11 @@ class UpdateRun {
           absl::StrCat("the arguments of ", num_rows, " rows take more than ",
                        kArgsBytes, " bytes"));
     }
-    std::vector<ElementRange> ranges;
-    ranges.reserve(request_.ranges.size());
-    for (const UpdateRange& update : request_.ranges) {
-      ranges.push_back(update.range);
-    }
-    *waves = cuda::PlanWaves(ranges, kUpdateWaveChunks, max_slots);
+    JoinRanges();
+    // Sums of norms must not depend on what else is done.
+    const bool few = work_ == Work::kNorms || CopiesInWaves();
+    *waves = cuda::PlanWaves(
+        ranges_, few ? kUpdateWaveChunks : kMaxUpdateChunks, max_slots);
     return absl::OkStatus();
   }
 
@@ -73,7 +72,7 @@ class UpdateRun {
     std::vector<StepConstants> constants;
     std::vector<double> coefficients;
     for (const int64_t r : wave.slot_ranges) {
-      const UpdateRange& update = request_.ranges[r];
+      const UpdateRange& update = *updates_[r];
       if (work_ != Work::kCombine) {
         constants.push_back(MakeStepConstants(
             request_.optimizer, request_.step, update.learning_rate,
@@ -145,6 +144,33 @@ class UpdateRun {
     return std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value;
   }
 
+  // Makes one range of neighbours that are treated alike, as the slices of a
+  // tensor mostly are: fewer arguments fit into the launch. Where chunks begin
+  // stays the same.
+  void JoinRanges() {
+    for (const UpdateRange& update : request_.ranges) {
+      if (!ranges_.empty() && work_ != Work::kNorms &&
+          Continues(*updates_.back(), ranges_.back(), update)) {
+        ranges_.back().num_elements += update.range.num_elements;
+        continue;
+      }
+      ranges_.push_back(update.range);
+      updates_.push_back(&update);
+    }
+  }
+
+  // Whether `next` lies right behind `range`, whose elements are treated as
+  // those of `update`.
+  static bool Continues(const UpdateRange& update, const ElementRange& range,
+                        const UpdateRange& next) {
+    return range.num_elements % kChunkElements == 0 &&
+           range.begin + range.num_elements == next.range.begin &&
+           update.coefficients == next.coefficients &&
+           update.learning_rate == next.learning_rate &&
+           update.weight_decay == next.weight_decay &&
+           update.trust == next.trust;
+  }
+
   bool ChecksFinite() const {
     return request_.all_finite != nullptr && work_ != Work::kCombine;
   }
@@ -171,8 +197,14 @@ class UpdateRun {
 
   // It comes behind the narrowed one, or when somebody asks for it.
   bool CopiesFloatsInWaves() const {
-    return !MayDefer() ||
-           (launch_.narrowed == nullptr && !request_.snapshot_on_demand);
+    return !MayDefer() || (request_.narrowed_snapshot == nullptr &&
+                           !request_.snapshot_on_demand);
+  }
+
+  // Whether waves' bytes go to the host while later ones are computed.
+  bool CopiesInWaves() const {
+    return Downloads() &&
+           (CopiesFloatsInWaves() || request_.narrowed_snapshot != nullptr);
   }
 
   // Waves take turns with two blocks of arguments: what is in pinned memory can
@@ -189,10 +221,13 @@ class UpdateRun {
       status = args.MarkRead(scratch_.compute.get());
     }
     if (!status.ok() || !Downloads()) return status;
+    // What comes later goes behind the last wave.
+    if (!CopiesInWaves() && index + 1 < waves.size()) return status;
     AGG_RETURN_IF_CUDA_ERROR(
         cudaEventRecord(scratch_.computed.get(), scratch_.compute.get()));
     AGG_RETURN_IF_CUDA_ERROR(cudaStreamWaitEvent(scratch_.download.get(),
                                                  scratch_.computed.get(), 0));
+    if (!CopiesInWaves()) return status;
     for (const Span& span : CoveredSpans(wave)) {
       if (CopiesFloatsInWaves()) {
         status = Download(launch_.master, 4, span, request_.snapshot);
@@ -233,14 +268,14 @@ class UpdateRun {
   // The last wave's download comes after all else.
   absl::Status Finish(bool all_asked_for, bool deferred) {
     if (deferred) {
-      AGG_RETURN_IF_CUDA_ERROR(cudaEventSynchronize(scratch_.published.get()));
+      AGG_RETURN_IF_CUDA_ERROR(Await(scratch_.published.get()));
       return absl::OkStatus();
     }
     if (!all_asked_for || !Downloads()) {
-      AGG_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(scratch_.compute.get()));
+      AGG_RETURN_IF_CUDA_ERROR(Await(scratch_.compute.get()));
     }
     if (Downloads()) {
-      AGG_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(scratch_.download.get()));
+      AGG_RETURN_IF_CUDA_ERROR(Await(scratch_.download.get()));
     }
     return absl::OkStatus();
   }
@@ -261,7 +296,7 @@ class UpdateRun {
     sum.num_values = 2;
     sum.sums = reinterpret_cast<double*>(scratch_.host_sums.get());
     AGG_RETURN_IF_CUDA_ERROR(LaunchSums(sum, stream));
-    AGG_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(stream));
+    AGG_RETURN_IF_CUDA_ERROR(Await(stream));
     const double* from = sum.sums;
     for (const int64_t r : wave.slot_ranges) {
       norms[r].parameter_norm_squared += *from++;
@@ -274,7 +309,10 @@ class UpdateRun {
   const Work work_;
   CudaScratch& scratch_;
   std::vector<const void*> rows_;  // on the device
-  UpdateLaunch launch_;            // what all waves share
+  // What is computed, and of each range the first one of the request's.
+  std::vector<ElementRange> ranges_;
+  std::vector<const UpdateRange*> updates_;
+  UpdateLaunch launch_;  // what all waves share
 };
 
 }  // namespace

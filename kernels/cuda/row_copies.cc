@@ -126,8 +126,7 @@ absl::Status RowCopies::Await() {
     last_copy = num_copies_;
   }
   // If the event is another copy's by now, that one comes after this one.
-  AGG_RETURN_IF_CUDA_ERROR(
-      cudaEventSynchronize(copied_[last_copy % kNumEvents].get()));
+  AGG_RETURN_IF_CUDA_ERROR(cuda::Await(copied_[last_copy % kNumEvents].get()));
   const std::lock_guard<std::mutex> lock(mutex_);
   num_arrived_ = std::max(num_arrived_, last_copy);
   return absl::OkStatus();

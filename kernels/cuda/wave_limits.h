@@ -27,10 +27,14 @@ inline int64_t GramWaveChunks(int64_t chunk_bytes, int64_t wave_bytes) {
   return std::min(kMaxGramChunks, wave_bytes / chunk_bytes);
 }
 
-// Chunks of a wave of an Update, and of all that is made like it: 64 MiB of a
-// snapshot. That is a few hundred microseconds of computing and more than a
-// millisecond on the bus, so that the bus starts early and never waits.
+// Chunks of a wave of an Update, and of all that is made like it, whose bytes
+// go to the host while the next one computes: 64 MiB of a snapshot. That is a
+// few hundred microseconds of computing and more than a millisecond on the bus,
+// so that the bus starts early and never waits.
 inline constexpr int64_t kUpdateWaveChunks = 1024;
+// And of one of which nothing goes there: 1 GiB of parameters. A launch costs
+// what 10 us of the card's bandwidth do.
+inline constexpr int64_t kMaxUpdateChunks = 16384;
 
 // Returns the number of slots of such a wave, whose arguments are to fit into
 // kArgsBytes; 0: none fits.
@@ -38,10 +42,10 @@ inline int64_t UpdateWaveSlots(int64_t num_rows) {
   const int64_t slot_bytes = static_cast<int64_t>(
       sizeof(StepConstants) + 2 * sizeof(Slot) + 8 * num_rows);
   const int64_t fixed_bytes =
-      8 * num_rows + kUpdateWaveChunks * static_cast<int64_t>(sizeof(Chunk)) +
+      8 * num_rows + kMaxUpdateChunks * static_cast<int64_t>(sizeof(Chunk)) +
       256;
   return std::clamp<int64_t>((kArgsBytes - fixed_bytes) / slot_bytes, 0,
-                             kUpdateWaveChunks);
+                             kMaxUpdateChunks);
 }
 
 }  // namespace agg::cuda

@@ -48,8 +48,15 @@ absl::Status DeviceEvent::Record(const DeviceStream& stream) {
 absl::Status DeviceEvent::RecordDefault() { return RecordOn(nullptr); }
 
 absl::Status DeviceEvent::Synchronize() const {
-  return CallIn(*context_, "cuEventSynchronize",
-                context_->driver().call().cuEventSynchronize, event_);
+  const CurrentContext current(*context_);
+  if (!current.status().ok()) return current.status();
+  const CudaDriver& driver = context_->driver();
+  for (int i = 0; i < kQuestionsBeforeSleep; ++i) {
+    const int code = driver.call().cuEventQuery(event_);
+    if (code != cuda_abi::kNotReady) return driver.Check(code, "cuEventQuery");
+  }
+  return driver.Check(driver.call().cuEventSynchronize(event_),
+                      "cuEventSynchronize");
 }
 
 absl::StatusOr<bool> DeviceEvent::IsDone() const {

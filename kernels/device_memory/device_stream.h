@@ -19,6 +19,11 @@ namespace agg {
 
 class DeviceStream;
 
+// How often a wait asks the driver before its thread sleeps: some 50 us, which
+// is what it takes to wake one (an H100 in a virtual machine: 75 us for a call
+// of two small kernels, from which the results are awaited).
+inline constexpr int kQuestionsBeforeSleep = 64;
+
 // A point in a stream's work, without time stamps. Threads that wait for it
 // sleep.
 class DeviceEvent {
@@ -34,8 +39,9 @@ class DeviceEvent {
   // that context.
   absl::Status Record(const DeviceStream& stream);
   absl::Status RecordDefault();
-  // Waits on the host; returns at once if the event was never recorded. It
-  // takes as long as the stream takes, which may be for ever.
+  // Waits on the host, asleep but at first; returns at once if the event was
+  // never recorded. It takes as long as the stream takes, which may be for
+  // ever.
   absl::Status Synchronize() const;
   // Whether Synchronize would not wait.
   absl::StatusOr<bool> IsDone() const;

@@ -48,7 +48,7 @@ std::vector<cuda::Wave> GramWaves(int num_rows, int64_t num_elements) {
 }
 
 std::vector<cuda::Wave> UpdateWaves(int num_rows, int64_t num_elements) {
-  return cuda::PlanWaves(SlicesOf(num_elements), cuda::kUpdateWaveChunks,
+  return cuda::PlanWaves({{0, num_elements}}, cuda::kMaxUpdateChunks,
                          cuda::UpdateWaveSlots(num_rows));
 }
 

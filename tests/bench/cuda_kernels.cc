@@ -138,8 +138,6 @@ class Bench {
          {OptimizerKind::kSgd, OptimizerKind::kAdamW, OptimizerKind::kLamb}) {
       RunUpdate(kind, "hand", UpdateWaves(num_rows, num_elements));
     }
-    if (num_rows != kOneLaunchRows) return;
-    RunUpdate(OptimizerKind::kSgd, kOneLaunch, {OneWave(num_elements)});
   }
 
  private:

@@ -137,6 +137,46 @@ TEST_P(BackendConformance, RangesAreIndependent) {
   }
 }
 
+// Slices of one tensor are mostly treated alike, and a backend may take them
+// for one range: but no further than they are alike.
+TEST_P(BackendConformance, NeighboursAreTreatedAsTheyAsk) {
+  constexpr int64_t kSlice = int64_t{3} << 14;
+  constexpr int kNumSlices = 7;
+  std::vector<ElementRange> ranges;
+  for (int64_t r = 0; r < kNumSlices; ++r) {
+    // The one before the last ends within a block of any backend's.
+    const int64_t missing = r < kNumSlices - 2 ? 0 : 64;
+    ranges.push_back({r * kSlice, kSlice - missing});
+  }
+  const int64_t num_elements = LayoutElements(ranges);
+  const TestRows rows = RandomRows(DType::kF32, 2, num_elements);
+  OptimizerOptions options;
+  options.kind = OptimizerKind::kSgd;
+  UpdateRun run(backend_.get(), options, ranges);
+  run.Load(std::vector<float>(num_elements, 1.0f));
+  const std::vector<double> usual = {0.5, -0.25}, other = {0.5, 0.75};
+  std::vector<UpdateRange> updates;
+  for (const ElementRange& range : ranges) {
+    updates.push_back({range, usual, 0.5f, 0.0f, 1.0f});
+  }
+  updates[1].coefficients = other;
+  updates[2].learning_rate = 0.25f;
+  updates[3].weight_decay = 0.5f;
+  ASSERT_TRUE(run.Update(rows, updates).ok());
+  const std::vector<float> snapshot = run.Snapshot();
+  for (const UpdateRange& update : updates) {
+    for (int64_t k = update.range.begin;
+         k < update.range.begin + update.range.num_elements; ++k) {
+      const double combined = update.coefficients[0] * rows.values(0)[k] +
+                              update.coefficients[1] * rows.values(1)[k];
+      ASSERT_NEAR(snapshot[k],
+                  1.0 - update.learning_rate * (combined + update.weight_decay),
+                  1e-5)
+          << k;
+    }
+  }
+}
+
 TEST_P(BackendConformance, SaysWhetherAllParametersAreFinite) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   OptimizerOptions sgd;

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/device_memory/device_stream.h"
 #include "proto/shard_plan.h"
 #include "tests/kernels/device_memory/fake_cuda.h"
 #include "tests/worker_client/client_fixture.h"
@@ -49,7 +50,9 @@ TEST_F(DeviceFailuresTest, WhatCannotBeCopiedOnTheDeviceGoesByWayOfTheHost) {
     EXPECT_THAT(worker.client->job().transports, ElementsAre("cuda"));
     worker.gradient.Set(Values(ManyTensors(), 0.25f));
     fake_cuda::Fail(name, kInvalidValue);
+    fake_cuda::SetAnswersBefore(kQuestionsBeforeSleep);  // who waits sleeps
     const absl::Status status = worker.client->Push(worker.gradient.Read());
+    fake_cuda::SetAnswersBefore(1);
     fake_cuda::Fail(name, 0);
     ASSERT_TRUE(status.ok()) << status;
     ASSERT_TRUE(worker.client->Commit({}).ok());

@@ -17,6 +17,7 @@
 #include "kernels/device_memory/shared_device_memory.h"
 #include "proto/region.pb.h"
 #include "server/base/file_descriptor.h"
+#include "server/base/shared_memory.h"
 #include "tests/kernels/device_memory/fake_cuda.h"
 
 namespace agg {
@@ -92,6 +93,33 @@ TEST_F(DeviceRowTest, NeighboursOfOneTensorAreOneCopy) {
   ASSERT_TRUE(event.ok());
   EXPECT_EQ(fake_cuda::NumCalls("cuEventCreate"), made);
   ASSERT_TRUE(row_->Await(*std::move(event)).ok());
+}
+
+// The fixture's memory as the shard's parameters.
+TEST_F(DeviceRowTest, ParametersOfOneTensorAreOneCopy) {
+  const auto page = SharedMemory::Create(4096, SharedMemory::Others::kRead);
+  ASSERT_TRUE(page.ok()) << page.status();
+  const auto parameters =
+      DeviceParameters::Map(said_, FileDescriptor(dup(memory_->fd())),
+                            FileDescriptor(dup((*page)->fd())), 0, &devices_);
+  ASSERT_TRUE(parameters.ok()) << parameters.status();
+  for (int i = 0; i < kBytes; ++i) memory_->data()[i] = static_cast<char>(i);
+  std::memset(from_, 0, kBytes);
+  auto* const to = reinterpret_cast<float*>(from_);
+  const DeviceParameters::Place places[] = {
+      {0, 16, to, 8},     {0, 24, to + 2, 4},  // neighbours in both
+      {0, 32, to + 3, 4},                      // not at the shard's
+      {0, 36, to + 5, 4},                      // not in the tensor
+      {1, 40, to + 6, 4},                      // of another tensor
+      {1, 44, to + 7, 0},                      // nothing
+  };
+  ASSERT_TRUE((*parameters)->Begin(places).ok());
+  EXPECT_EQ((*parameters)->num_copies(), 4);
+  ASSERT_TRUE((*parameters)->Finish(0).ok());
+  const std::string expected = {16, 17, 18, 19, 20, 21, 22, 23, 24, 25,
+                                26, 27, 32, 33, 34, 35, 0,  0,  0,  0,
+                                36, 37, 38, 39, 40, 41, 42, 43};
+  EXPECT_EQ(std::string(from_, 28), expected);
 }
 
 TEST_F(DeviceRowTest, WhatIsDiscardedIsNotBegun) {

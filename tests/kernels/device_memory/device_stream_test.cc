@@ -54,6 +54,21 @@ TEST_F(DeviceStreamTest, AsksWithoutAWait) {
   EXPECT_TRUE(absl::IsInternal(failed.status())) << failed.status();
 }
 
+// What is done soon is seen without going to sleep.
+TEST_F(DeviceStreamTest, AsksBeforeItSleeps) {
+  auto event = DeviceEvent::Make(context_).value();
+  const int64_t before = fake_cuda::NumCalls("cuEventSynchronize");
+  fake_cuda::Launch(0, [this] { std::memset(memory_, 5, 100); });
+  ASSERT_TRUE(event->RecordDefault().ok());
+  ASSERT_TRUE(event->Synchronize().ok());
+  EXPECT_EQ(memory_[99], 5);
+  EXPECT_EQ(fake_cuda::NumCalls("cuEventSynchronize"), before);
+  fake_cuda::Fail("cuEventQuery", 700);
+  const absl::Status failed = event->Synchronize();
+  fake_cuda::Fail("cuEventQuery", 0);
+  EXPECT_TRUE(absl::IsInternal(failed)) << failed;
+}
+
 TEST_F(DeviceStreamTest, NeitherWaitsForTheDefaultStreamNorHoldsItUp) {
   auto stream = DeviceStream::Make(context_).value();
   auto event = DeviceEvent::Make(context_).value();

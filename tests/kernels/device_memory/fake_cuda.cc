@@ -49,6 +49,10 @@ void Launch(int device, std::function<void()> kernel) {
       device, run, new std::function<void()>(std::move(kernel)));
 }
 
+void SetAnswersBefore(int num_questions) {
+  Find<void(int)>("agg_fake_cuda_set_answers_before")(num_questions);
+}
+
 void Hang(int device, bool hangs) {
   Find<void(int, int)>("agg_fake_cuda_hang")(device, hangs ? 1 : 0);
 }

@@ -42,6 +42,10 @@ void Launch(int device, std::function<void()> kernel);
 // hangs.
 void Hang(int device, bool hangs);
 
+// Number of questions that an event answers with "not yet" before its stream
+// gets there: 1 unless set.
+void SetAnswersBefore(int num_questions);
+
 // Does all that the default stream of a device was given: before what kernels
 // refer to is gone.
 void Finish(int device);

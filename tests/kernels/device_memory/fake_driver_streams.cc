@@ -134,7 +134,7 @@ int cuEventRecord(Event event, Stream stream) {
   const int error = BeginCallInContext("cuEventRecord");
   if (error != kSuccess) return error;
   FakeStream* const recorded = fake_cuda::StreamOf(stream);
-  *static_cast<FakeEvent*>(event) = {recorded, recorded->num_enqueued, false};
+  *static_cast<FakeEvent*>(event) = {recorded, recorded->num_enqueued, 0};
   return kSuccess;
 }
 
@@ -147,7 +147,7 @@ int cuEventQuery(Event event) {
     return kSuccess;
   }
   // The stream gets there between two questions.
-  if (asked->stream->hangs || !std::exchange(asked->asked, true)) {
+  if (asked->stream->hangs || asked->num_asked++ < TheState().num_not_yet) {
     return kNotReady;
   }
   RunUntil(asked->stream, asked->position);
@@ -209,6 +209,11 @@ void agg_fake_cuda_finish(int device) {
   const Lock lock(TheState().mutex);
   FakeStream* const stream = &TheState().contexts[device].default_stream;
   RunUntil(stream, stream->num_enqueued);
+}
+
+void agg_fake_cuda_set_answers_before(int num_questions) {
+  const Lock lock(TheState().mutex);
+  TheState().num_not_yet = num_questions;
 }
 
 void agg_fake_cuda_hang(int device, int hangs) {

@@ -43,7 +43,7 @@ struct FakeStream {
 struct FakeEvent {
   FakeStream* stream = nullptr;  // null: never recorded
   int64_t position = 0;  // work that the stream had been given before it
-  bool asked = false;    // whether it is done
+  int num_asked = 0;     // times whether it is done
 };
 
 struct FakeContext {
@@ -72,8 +72,9 @@ struct State {
   std::recursive_mutex mutex;
   std::condition_variable_any goes_on;  // a stream that hung
   bool initialised = false;
-  bool shares = true;  // what the attributes of virtual memory say
-  bool peers = true;   // devices reach each other's memory
+  bool shares = true;   // what the attributes of virtual memory say
+  bool peers = true;    // devices reach each other's memory
+  int num_not_yet = 1;  // answers of an event before its stream gets there
   bool pointers_want_context = false;  // questions about them do
   bool captures = false;   // another thread does, in the global mode
   int64_t num_unsafe = 0;  // calls that have ended such a capture

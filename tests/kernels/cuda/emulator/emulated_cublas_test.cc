@@ -108,20 +108,20 @@ TEST(EmulatedCublasTest, OnlyRowsThatAreThereMakeItStart) {
 }
 
 // Its memory is neither planned nor taken for rows that hand kernels multiply.
-TEST(EmulatedCublasTest, UnlessToldOnlyMoreThan256RowsAreMany) {
+TEST(EmulatedCublasTest, UnlessToldOnlyMoreThan512RowsAreMany) {
   const std::unique_ptr<Backend> backend =
       MakeCuda(true, CudaOptions().many_rows);
   EXPECT_THAT(backend->description(),
-              testing::HasSubstr("more than 256 rows: cuBLAS"));
+              testing::HasSubstr("more than 512 rows: cuBLAS"));
   const int64_t of_few = backend->memory_needs(1).device_scratch_bytes;
-  EXPECT_EQ(backend->memory_needs(256).device_scratch_bytes, of_few);
-  EXPECT_GT(backend->memory_needs(257).device_scratch_bytes, of_few);
+  EXPECT_EQ(backend->memory_needs(512).device_scratch_bytes, of_few);
+  EXPECT_GT(backend->memory_needs(513).device_scratch_bytes, of_few);
   const int64_t before = backend->device_memory_use().used_bytes;
   std::vector<std::unique_ptr<Buffer>> rows;
-  for (int r = 0; r < 256; ++r) {
+  for (int r = 0; r < 512; ++r) {
     rows.push_back(*backend->Allocate(BufferUse::kRow, 64));
   }
-  EXPECT_EQ(backend->device_memory_use().used_bytes, before + 256 * 64);
+  EXPECT_EQ(backend->device_memory_use().used_bytes, before + 512 * 64);
 }
 
 }  // namespace

@@ -120,6 +120,16 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t,
   return Broken();
 }
 
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  const Lock lock(TheState().mutex);
+  UseDevice();
+  if (TheState().broken != cudaSuccess) return TheState().broken;
+  const CUstream_st* const stream = event->stream;
+  return stream != nullptr && stream->num_run < event->position
+             ? cudaErrorNotReady
+             : cudaSuccess;
+}
+
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   CountCall();
   const Lock lock(TheState().mutex);
