@@ -153,8 +153,9 @@ class RowTest(WithDriver):
             self.assertNotEqual(pointer, tensor.data_ptr())
             self.assertEqual(dtype, _abi.F32)
             self.assertEqual(view.tolist(), tensor.tolist())
-        self.assertEqual(self.streams.waits, [])
-
+            # It stays on the device.
+            self.assertTrue(view.is_cuda)
+        self.assertEqual(len(self.streams.waits), 1)
 
     def test_a_gradient_is_handed_over_by_its_own_hook(self):
         row = self.row()
@@ -183,31 +184,44 @@ class PulledTest(WithDriver):
             pulled.write()
             self.assertGreater(kept._version, version)
 
-    def test_beside_they_are_the_hosts(self):
-        streams = Streams(self, object())
+    def beside(self, allowed):
+        """One pull beside a tensor of a device: the target."""
         tensor = on_device(torch.zeros(4))
-        pulled = _pulled.Pulled([tensor], False, _cuda.Cuda())
+        pulled = _pulled.Pulled([tensor], False, _cuda.Cuda(allowed))
         memory, targets = pulled.memory()
-        self.assertTrue(targets[0].is_cpu)
         targets[0].fill_(3)
         pulled.write()
         self.assertEqual(tensor.tolist(), [3.0] * 4)
-        self.assertEqual(streams.waits, [])
         self.assertNotEqual(memory.array[0].data, tensor.data_ptr())
+        return targets[0]
+
+    def test_beside_they_are_on_the_tensors_devices(self):
+        streams = Streams(self, object())
+        self.assertTrue(self.beside(allowed=True).is_cuda)
+        self.assertEqual(len(streams.waits), 1)
+
+    def test_without_the_option_they_are_the_hosts(self):
+        streams = Streams(self, object())
+        self.assertTrue(self.beside(allowed=False).is_cpu)
+        self.assertEqual(streams.waits, [])
 
 
 class WorkerOnDeviceTest(WithDriver):
 
     def test_a_round_of_tensors_of_a_device(self):
         Streams(self, object())
-        server = self.serve(workers=1, lr=1.0)
-        parameter = on_device(torch.full((4,), 5.0))
-        with agg.Worker({"w": parameter}, server.address, 0,
-                        zero_copy=True) as worker:
-            parameter.grad = on_device(torch.full((4,), 2.0))
-            worker.step()
-            self.assertEqual(parameter.tolist(), [3.0] * 4)
-            self.assertEqual(worker._row._staging._buffers, {})
+        for zero_copy in (True, False):
+            server = self.serve(workers=1, lr=1.0)
+            parameter = on_device(torch.full((4,), 5.0))
+            with agg.Worker({"w": parameter}, server.address, 0,
+                            zero_copy=zero_copy) as worker:
+                parameter.grad = on_device(torch.full((4,), 2.0))
+                worker.step()
+                self.assertEqual(parameter.tolist(), [3.0] * 4)
+                self.assertEqual(worker._row._staging._buffers, {})
+                self.assertEqual(
+                    [target.is_cuda for target in worker._pulled._targets],
+                    [True])
         with self.assertRaisesRegex(TypeError, "cuda_rows is .no"):
             agg.Worker({"w": parameter}, server.address, 0, cuda_rows="no")
 

@@ -37,9 +37,11 @@ class Pulled:
     def __init__(self, tensors: Sequence[torch.Tensor], in_place: bool,
                  cuda: Optional[Cuda] = None,
                  names: Optional[Sequence[str]] = None) -> None:
-        """names: of the tensors, for messages. in_place: into the tensors themselves, where they are contiguous
-        float32 in this process's memory, or of a device that `cuda` takes;
-        None: it takes none."""
+        """names: of the tensors, for messages. in_place: into the tensors
+        themselves, where they are contiguous float32 in this process's memory,
+        or of a device that `cuda` takes (None: it takes none). What is not
+        pulled into a tensor lands beside it, on its device if `cuda` takes
+        that."""
         self._cuda = cuda or Cuda(allowed=False)
         self._tensors = list(tensors)
         self._names = list(names or map(str, range(len(self._tensors))))
@@ -121,9 +123,10 @@ class Pulled:
                        (t.is_cpu or self._cuda.takes(t)) for t in self._own]
         self._narrow = [i for i, t in enumerate(self._own)
                         if t.dtype in (torch.float16, torch.bfloat16)]
-        self._targets = [own if plain else self._staging.buffer(i)
-                         for i, (own, plain) in
-                         enumerate(zip(self._own, self._plain))]
+        self._targets = [
+            own if plain else self._staging.buffer(
+                i, beside=own if self._cuda.takes(own) else None)
+            for i, (own, plain) in enumerate(zip(self._own, self._plain))]
         self._on_device = [t for t in self._targets if not t.is_cpu]
         self._memories.fill([memory_of(t) for t in self._targets])
         self._small = (not self._in_place and

@@ -115,7 +115,8 @@ class Row:
         if row.dtype == dtype and row.is_contiguous() and \
                 (row.is_cpu or self._cuda.takes(row)):
             return row
-        staged = self._staging.buffer(index, dtype)
+        staged = self._staging.buffer(
+            index, dtype, row if self._cuda.takes(row) else None)
         staged.copy_(row)
         if row.dtype is torch.float64:
             self._check_narrowed(index, row, staged)

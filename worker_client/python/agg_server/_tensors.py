@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Mapping, Sequence, Union
+from typing import Any, Iterable, Mapping, Optional, Sequence, Union
 
 import torch
 
@@ -171,19 +171,24 @@ class Staging:
 
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
         self._shapes = [t.shape for t in tensors]
-        self._buffers: dict[tuple[int, torch.dtype], torch.Tensor] = {}
+        self._buffers: dict[tuple[int, torch.dtype, torch.device],
+                            torch.Tensor] = {}
 
     def shape(self, index: int) -> torch.Size:
         """Of tensor `index`, when this was made."""
         return self._shapes[index]
 
-    def buffer(self, index: int, dtype: torch.dtype = torch.float32
-               ) -> torch.Tensor:
-        """Of tensor `index`: row-major, in this process's memory."""
-        key = index, dtype
+    def buffer(self, index: int, dtype: torch.dtype = torch.float32,
+               beside: Optional[torch.Tensor] = None) -> torch.Tensor:
+        """Of tensor `index`: row-major, on the device of `beside`, or in this
+        process's memory."""
+        key = index, dtype, (torch.device("cpu") if beside is None
+                             else beside.device)
         if key not in self._buffers:
-            self._buffers[key] = torch.zeros(self._shapes[index],
-                                             dtype=dtype, device="cpu")
+            self._buffers[key] = (
+                torch.zeros(self._shapes[index], dtype=dtype, device="cpu")
+                if beside is None else
+                beside.new_zeros(self._shapes[index], dtype=dtype))
         return self._buffers[key]
 
 

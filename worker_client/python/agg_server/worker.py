@@ -145,8 +145,10 @@ class Worker:
         self._listeners: list[Listener] = []
         listed = list(self._tensors.values())
         names = list(self._tensors)
-        self._beside = Pulled(listed, False, None, names)  # no parameter
         cuda = Cuda(options.get("cuda_rows") is not False)
+        # No parameter. (With zero_copy it is needed to begin with alone, and
+        # a device may have no room for it.)
+        self._beside = Pulled(listed, False, None if zero_copy else cuda, names)
         self._pulled = (Pulled(listed, True, cuda, names) if zero_copy
                         else self._beside)
         self._views = Memories(_abi.View, len(listed))
@@ -470,7 +472,8 @@ class Worker:
     def exchange(self, rows: Tensors, info: Optional[Info] = None
                  ) -> tuple[Outcome, dict[str, torch.Tensor]]:
         """A round of tensors that are not `p.grad`: what was pulled, float32
-        on the CPU by name, good until the next round."""
+        by name, on the CPU or the tensors' devices, good until the next round.
+        """
         found = self.exchange_unheard(rows, info or Info(), None)
         self.exchange_heard()
         return found
