@@ -32,12 +32,12 @@ class Driver:
     def __init__(self):
         name = os.environ.get("AGG_CUDA_DRIVER", "libcuda.so.1")
         try:
-            self.library = ctypes.CDLL(name)
+            self.calls = ctypes.CDLL(name)
         except OSError as error:
             raise SystemExit(f"no driver: {error}") from error
 
     def call(self, name, *arguments):
-        error = getattr(self.library, name)(*arguments)
+        error = getattr(self.calls, name)(*arguments)
         if error:
             raise SystemExit(f"{name}: CUresult {error}")
 
@@ -49,7 +49,7 @@ def main():
     driver.call("cuDeviceGet", ctypes.byref(device), 0)
     for attribute, name in sorted(_ATTRIBUTES.items()):
         value = ctypes.c_int(-1)
-        error = driver.library.cuDeviceGetAttribute(
+        error = driver.calls.cuDeviceGetAttribute(
             ctypes.byref(value), attribute, device)
         print(f"{name} ({attribute}) = {value.value}" +
               (f" (error {error})" if error else ""))
@@ -67,7 +67,7 @@ def main():
             (mmap.PROT_READ, _PORTABLE | _READ_ONLY, "read only")):
         memory = libc.mmap(None, _BYTES, access, mmap.MAP_SHARED, descriptor, 0)
         begin = time.monotonic()
-        error = driver.library.cuMemHostRegister_v2(
+        error = driver.calls.cuMemHostRegister_v2(
             ctypes.c_void_p(memory), ctypes.c_size_t(_BYTES), flags)
         took = (time.monotonic() - begin) * 1e3
         print(f"cuMemHostRegister of {_BYTES >> 20} MiB of shared memory, "
