@@ -255,6 +255,23 @@ absl::StatusOr<RoundOutcome> AggClient::Wait(uint64_t version) {
   return core_->Wait(version);
 }
 
+absl::StatusOr<Reduction> AggClient::Reduce(const std::string& what,
+                                            absl::Span<const double> values) {
+  const auto made = std::make_shared<Reduction>();
+  const absl::Status status =
+      Operation(operations_->Reduce(what, {values.begin(), values.end()}, made))
+          .Wait();
+  if (!status.ok()) return status;
+  return *made;
+}
+
+Operation AggClient::StartReduce(const std::string& what,
+                                 absl::Span<const double> values,
+                                 std::shared_ptr<Reduction> made) {
+  return Operation(operations_->Start(operations_->Reduce(
+      what, {values.begin(), values.end()}, std::move(made))));
+}
+
 absl::Status AggClient::Leave() {
   if (forked()) {
     return absl::FailedPreconditionError(

@@ -25,6 +25,7 @@
 #include "absl/types/span.h"
 #include "worker_client/client_types.h"
 #include "worker_client/operation.h"
+#include "worker_client/reduction.h"
 #include "worker_client/tensor_view.h"
 #include "worker_client/version_view.h"
 
@@ -193,6 +194,22 @@ class AggClient {
 
   // Waits for the round that publishes `version` >= 1. The last 16 are kept.
   absl::StatusOr<RoundOutcome> Wait(uint64_t version);
+
+  // Returns the sums over all workers of a few values beside the model, an
+  // accuracy say (P51), when every worker that is in has called it; one that
+  // leaves or is lost is not waited for. `what`: names, shapes, types and
+  // operation in words, equal on all workers, at most 4,096 bytes; at most
+  // 8,192 values. All get the same bytes; those that were made survive the loss
+  // of a process. Waits up to round_timeout; on_event says for whom. The end of
+  // the wait, and a cancellation, take the values back; if the sums were made
+  // meanwhile, these are returned. INVALID_ARGUMENT: a bound; another worker
+  // waits for something else (named).
+  absl::StatusOr<Reduction> Reduce(const std::string& what,
+                                   absl::Span<const double> values);
+  // Starts it as an operation; *made is set when it is done with OK.
+  Operation StartReduce(const std::string& what,
+                        absl::Span<const double> values,
+                        std::shared_ptr<Reduction> made);
 
   // Ends the session; calls in progress and later ones fail with CANCELLED.
   // FAILED_PRECONDITION, and no effect, in a forked child.

@@ -3,17 +3,20 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "absl/types/span.h"
 #include "kernels/narrow_float.h"
 #include "proto/agg.pb.h"
 #include "proto/shard_plan.h"
 #include "server/base/field_error.h"
+#include "server/base/utf8.h"
 #include "worker_client/client_event.h"
 #include "worker_client/frame_source.h"
 #include "worker_client/pull_stream.h"
@@ -45,6 +48,27 @@ absl::Status Ended(const JobView& view) {
   return over.ok() ? absl::UnavailableError("the epoch has ended") : over;
 }
 
+// From the system, since two processes must not draw the same; never 0.
+uint64_t DrawGiver() {
+  std::random_device draw;
+  return uint64_t{draw()} << 32 | draw() | 1;
+}
+
+// How long a reduction that is given up waits for the server's word.
+constexpr absl::Duration kWithdrawTimeout = absl::Seconds(2);
+constexpr size_t kMaxShown = 200;  // bytes
+
+std::string WaitText(const std::string& what, const std::vector<int>& ranks,
+                     const std::string& note) {
+  size_t end = std::min(what.size(), kMaxShown);
+  // Not in the middle of a character.
+  while (end > 0 && end < what.size() && (what[end] & 0xC0) == 0x80) --end;
+  return absl::StrCat(
+      "the reduction of ", what.substr(0, end), end < what.size() ? ".." : "",
+      " waits for rank", ranks.size() == 1 ? " " : "s ",
+      absl::StrJoin(ranks, ", "), note.empty() ? "" : "; ", Shown(note));
+}
+
 // A session that began while a round was open is in from a later one on.
 absl::Status CheckFirstRound(const JobView& view, uint64_t round) {
   const uint64_t first = view.reply().first_round();
@@ -74,6 +98,7 @@ ClientCore::ClientCore(const ClientOptions& options,
                options_.on_event({ClientEvent::Kind::kAuditLog, 0, error});
              }),
       version_(membership_->view()->reply().version()),
+      giver_(DrawGiver()),
       custody_(HoldsSlices(router_->plan())),
       feedback_(MakeErrorFeedback(
           options_.observer ? Manifest() : router_->manifest(), job_.push_dtype,
@@ -290,6 +315,76 @@ RowName ClientCore::LastRow() const {
   }
   row.round = round;  // also if nothing was pushed
   return row;
+}
+
+absl::StatusOr<Reduction> ClientCore::ReduceOnce(const View& view,
+                                                 const ReductionCall& call,
+                                                 const CallLimit& limit,
+                                                 WaitReport* report,
+                                                 std::string* waits) {
+  const Standing standing = membership_->standing(*view);
+  // A new session of the rank gives what the former one has given.
+  if (standing == Standing::kRewound || standing == Standing::kUnseeded) {
+    const absl::Status status = membership_->CheckStanding(*view);
+    if (!status.ok()) return status;  // another thread may have pulled
+  }
+  while (true) {
+    const absl::StatusOr<CoordinatorSession::Reduced> reduced =
+        session_.Reduce(*view, call, limit);
+    if (!reduced.ok()) return reduced.status();
+    if (reduced->withdrawn) {
+      return absl::InternalError("the values of a reduction were taken back");
+    }
+    if (reduced->waiting_for.empty()) return reduced->made;
+    *waits = WaitText(call.what, reduced->waiting_for, reduced->note);
+    report->Say(*waits, absl::Now());
+  }
+}
+
+absl::StatusOr<Reduction> ClientCore::Withdraw(const ReductionCall& call) {
+  ReductionCall back = call;
+  back.withdraw = true;
+  const absl::StatusOr<CoordinatorSession::Reduced> reduced = session_.Reduce(
+      *membership_->view(), back, CallLimit(absl::Now() + kWithdrawTimeout));
+  if (!reduced.ok()) return reduced.status();
+  if (reduced->withdrawn) return absl::CancelledError("taken back");
+  return reduced->made;
+}
+
+// The same values are given again, by the same name, until the sums are there.
+absl::StatusOr<Reduction> ClientCore::Reduce(const std::string& what,
+                                             const std::vector<double>& values,
+                                             CancelSource* cancel) {
+  const absl::Status pushes = CheckPushes();
+  if (!pushes.ok()) return pushes;
+  if (ValidUtf8(what) != what) {
+    return FieldError("what", Shown(what.substr(0, kMaxShown)), "UTF-8");
+  }
+  const CallLimit limit(absl::Now() + options_.round_timeout, cancel);
+  WaitReport report(options_, ClientEvent::Kind::kWaiting);
+  std::string waits;
+  absl::StatusOr<Reduction> made = absl::UnknownError("not asked");
+  if (!reduce_turn_.Take(cancel)) return cancel->status();
+  const ReductionCall call = {giver_, ++num_reductions_, what, values};
+  const absl::Status status =
+      membership_->Persist(limit, [&](const View& view) {
+        made = ReduceOnce(view, call, limit, &report, &waits);
+        return made.status();
+      });
+  // Refused values were not taken, and a session that is over has none. Who has
+  // to go back gives nothing; what was made before holds for it, too.
+  if (absl::IsDeadlineExceeded(status) || absl::IsCancelled(status) ||
+      absl::IsUnavailable(status) || absl::IsFailedPrecondition(status)) {
+    made = Withdraw(call);
+  }
+  reduce_turn_.Give();
+  if (status.ok() || made.ok()) return made;
+  if (!absl::IsDeadlineExceeded(status) || waits.empty()) return status;
+  return absl::DeadlineExceededError(absl::StrCat(
+      status.message(), "; ", waits,
+      absl::IsCancelled(made.status())
+          ? "; its values are taken back"
+          : "; whether its values are in it, the server did not say"));
 }
 
 absl::Status ClientCore::Leave() {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -24,6 +25,7 @@
 #include "worker_client/membership.h"
 #include "worker_client/pull_into.h"
 #include "worker_client/pull_stream.h"
+#include "worker_client/reduction.h"
 #include "worker_client/retry.h"
 #include "worker_client/row_custody.h"
 #include "worker_client/row_encoding.h"
@@ -70,6 +72,9 @@ class ClientCore {
   absl::StatusOr<uint64_t> LatestVersion();
   absl::StatusOr<RoundOutcome> Wait(uint64_t version,
                                     CancelSource* cancel = nullptr);
+  absl::StatusOr<Reduction> Reduce(const std::string& what,
+                                   const std::vector<double>& values,
+                                   CancelSource* cancel);
   absl::Status Leave();
 
   uint64_t version() const { return version_; }
@@ -176,6 +181,14 @@ class ClientCore {
   // there.
   absl::Status AwaitPublished(const View& view, uint64_t version,
                               const CallLimit& limit, absl::Time* end);
+  // One view's part: asks until the sums are there. *waits: for whom, in words.
+  absl::StatusOr<Reduction> ReduceOnce(const View& view,
+                                       const ReductionCall& call,
+                                       const CallLimit& limit,
+                                       WaitReport* report, std::string* waits);
+  // Takes back what was given; the sums if it was made meanwhile. Any error:
+  // the server could not be asked in time.
+  absl::StatusOr<Reduction> Withdraw(const ReductionCall& call);
   // Whether a pull failed because newer versions replaced its version.
   bool IsGone(const absl::Status& status) const;
 
@@ -191,6 +204,9 @@ class ClientCore {
   const std::vector<int> pipelined_shards_;  // of trips of a pipelined job
   AuditLog audit_;
   std::atomic<uint64_t> version_;
+  PushTurn reduce_turn_;  // a worker has one reduction at a time
+  const uint64_t giver_;  // names this object's reductions, with a number (P51)
+  uint64_t num_reductions_ ABSL_GUARDED_BY(reduce_turn_) = 0;
   PushTurn push_turn_;  // pushes take turns; before any mutex
   View pusher_view_ ABSL_GUARDED_BY(push_turn_);  // outlives the pusher
   std::unique_ptr<RowPusher> pusher_ ABSL_GUARDED_BY(push_turn_);

@@ -245,6 +245,19 @@ ClientOperations::State ClientOperations::MakeRound(RoundWork round) {
   return made;
 }
 
+ClientOperations::State ClientOperations::Reduce(
+    const std::string& what, std::vector<double> values,
+    std::shared_ptr<Reduction> made) {
+  return std::make_shared<OperationState>(
+      [core = core_, what, values = std::move(values),
+       made = std::move(made)](OperationState* self) {
+        absl::StatusOr<Reduction> reduced =
+            core->Reduce(what, values, self->cancel());
+        if (reduced.ok()) *made = *std::move(reduced);
+        return reduced.status();
+      });
+}
+
 ClientOperations::State ClientOperations::Resume(const State& cancelled) {
   if (cancelled->resume == nullptr || !absl::IsCancelled(cancelled->status())) {
     return Failed(absl::FailedPreconditionError(

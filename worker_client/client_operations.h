@@ -5,6 +5,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -18,6 +20,7 @@
 #include "worker_client/operation.h"
 #include "worker_client/operation_runner.h"
 #include "worker_client/pull_into.h"
+#include "worker_client/reduction.h"
 #include "worker_client/row_custody.h"
 #include "worker_client/row_pusher.h"
 #include "worker_client/shard_router.h"
@@ -53,6 +56,9 @@ class ClientOperations {
               const PushInfo& info,
               absl::Span<const MutableTensorView> parameters,
               const PullOptions& options);
+  // Makes one that reduces, into *made, which its work holds.
+  State Reduce(const std::string& what, std::vector<double> values,
+               std::shared_ptr<Reduction> made);
   // Goes on with a round that was cancelled; the operation is started.
   State Resume(const State& cancelled);
 

@@ -12,6 +12,7 @@
 #include "absl/time/clock.h"
 #include "absl/types/optional.h"
 #include "proto/protocol_version.h"
+#include "proto/reduction.grpc.pb.h"
 #include "proto/traceparent.h"
 #include "worker_client/client_event.h"
 #include "worker_client/job_view.h"
@@ -158,6 +159,49 @@ absl::StatusOr<RoundOutcome> CoordinatorSession::WaitRound(
       });
   if (!status.ok()) return status;
   return Note(view, reply);
+}
+
+absl::StatusOr<CoordinatorSession::Reduced> CoordinatorSession::Reduce(
+    const JobView& view, const ReductionCall& call, const CallLimit& limit) {
+  v1::ReduceRequest request;
+  request.set_epoch(view.epoch());
+  request.set_session(view.session());
+  request.set_giver(call.giver);
+  request.set_call(call.call);
+  request.set_withdraw(call.withdraw);
+  if (!call.withdraw) {
+    request.set_what(call.what);
+    request.mutable_values()->Add(call.values.begin(), call.values.end());
+  }
+  const auto stub = v1::Reductions::NewStub(view.push_channels().front());
+  v1::ReduceReply reply;
+  const absl::Status status =
+      Call(view, "Reduce", limit, [&](grpc::ClientContext* context) {
+        return stub->Reduce(context, request, &reply);
+      });
+  if (absl::IsUnimplemented(status)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        ToString(name_),
+        " is of an older release, which reduces nothing "
+        "beside the model; use a server of this client's version"));
+  }
+  if (!status.ok()) return status;
+  Reduced reduced;
+  reduced.waiting_for.assign(reply.waiting_for().begin(),
+                             reply.waiting_for().end());
+  reduced.note = reply.note();
+  reduced.withdrawn = reply.withdrawn();
+  if (!reduced.waiting_for.empty() || reduced.withdrawn) return reduced;
+  if (static_cast<size_t>(reply.sums_size()) != call.values.size()) {
+    return absl::InternalError(absl::StrCat(
+        ToString(name_), " has answered Reduce of ", call.values.size(),
+        " values with ", reply.sums_size(), " sums"));
+  }
+  reduced.made.sums.assign(reply.sums().begin(), reply.sums().end());
+  reduced.made.ranks.assign(reply.ranks().begin(), reply.ranks().end());
+  reduced.made.left_out.assign(reply.left_out().begin(),
+                               reply.left_out().end());
+  return reduced;
 }
 
 absl::StatusOr<uint64_t> CoordinatorSession::LatestVersion(

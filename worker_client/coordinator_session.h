@@ -16,10 +16,21 @@
 #include "worker_client/job_view.h"
 #include "worker_client/membership.h"
 #include "worker_client/outcome_watch.h"
+#include "worker_client/reduction.h"
 #include "worker_client/retry.h"
 #include "worker_client/row_custody.h"
 
 namespace agg {
+
+// Names a call of a reduction and says what it gives, as ReduceRequest of
+// proto/reduction.proto has it.
+struct ReductionCall {
+  uint64_t giver = 0;
+  uint64_t call = 0;
+  std::string what;
+  std::vector<double> values;
+  bool withdraw = false;
+};
 
 // Calls are idempotent and retried by themselves while a broken connection may
 // recover; each ends with its view. Thread-safe.
@@ -41,6 +52,16 @@ class CoordinatorSession {
   absl::StatusOr<RoundOutcome> WaitRound(const JobView& view, uint64_t round,
                                          const RowName& row,
                                          const CallLimit& limit);
+  // Has a reduction's sums, or for whom it waits, or neither.
+  struct Reduced {
+    Reduction made;
+    bool withdrawn = false;
+    std::vector<int> waiting_for;
+    std::string note;  // what those have asked for instead
+  };
+  // Asks once: ends after some seconds with whom it waits for.
+  absl::StatusOr<Reduced> Reduce(const JobView& view, const ReductionCall& call,
+                                 const CallLimit& limit);
   // Returns the job's newest version; FAILED_PRECONDITION while it has none.
   // ABORTED: the view's epoch has ended, which the view knows from then on.
   absl::StatusOr<uint64_t> LatestVersion(const JobView& view);

@@ -12,7 +12,7 @@ namespace agg {
 Operation::Operation()
     : state_(std::make_shared<OperationState>(absl::FailedPreconditionError(
           "this handle is of no operation; take one from StartPush, "
-          "StartCommit, StartPull or StartRound"))) {}
+          "StartCommit, StartPull, StartRound or StartReduce"))) {}
 Operation::Operation(std::shared_ptr<OperationState> state)
     : state_(std::move(state)) {}
 

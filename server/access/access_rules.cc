@@ -13,10 +13,11 @@ constexpr Roles kShards = {Role::kShard};
 
 // A message (proto/byte_buffer_frame.h), as those that carry a manifest may be;
 // the state of 512 workers; a frame's slices are the version's own memory, so
-// that a pull keeps what is encrypted; an outcome.
+// that a pull keeps what is encrypted; the numbers of a reduction; an outcome.
 constexpr int64_t kMessage = int64_t{8} << 20;
 constexpr int64_t kState = int64_t{256} << 10;
 constexpr int64_t kPull = int64_t{256} << 10;
+constexpr int64_t kNumbers = int64_t{256} << 10;
 constexpr int64_t kOutcome = int64_t{16} << 10;
 
 constexpr CallKind kNow = CallKind::kAnswered;
@@ -36,6 +37,7 @@ constexpr MethodRule kTable[] = {
      {Role::kWorker, Role::kObserver, Role::kAdmin, Role::kShard},
      kNow,
      kState},
+    {"agg.v1.Reductions/Reduce", kWork, kWaits, kNumbers},
     {"agg.v1.Shard/Push", kWork, kStream, kMessage},
     {"agg.v1.Shard/Pull", kRead, kStream, kPull},
     {"agg.v1.ShardControl/Attach", kShards, kStream, kMessage},

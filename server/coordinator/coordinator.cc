@@ -141,6 +141,7 @@ void Coordinator::Start() {
 void Coordinator::CheckDeadlines() {
   joins_.Expire(clock_->Now());
   ExpireKeptAnswers();
+  SayWhoReducesNot();
   ExpireOrder();
   std::vector<uint64_t> progress;
   for (int i = 0; i < peers_.size(); ++i) {
@@ -318,6 +319,7 @@ void Coordinator::Drain(absl::Time deadline) {
     // A round that has just ended has answers; nothing else will have any.
     if (state_.epoch_on()) calls.Add(state_.ReplyToWaiters());
     calls.Add(state_.waiters()->FailAll(state_.CheckAcceptingCalls()));
+    calls.Add(state_.reductions()->FailAll(state_.CheckAcceptingCalls()));
     // No epoch begins any more in which shards could confirm it.
     if (!state_.epoch_on()) {
       calls.Add(kept_answers_.Refuse(state_.CheckAcceptingCalls()));
@@ -344,6 +346,10 @@ bool Coordinator::RunOnce() {
   if (!threaded_) join = joins_.TryNext();
   if (join != nullptr) ServeJoin(join);
   if (!threaded_) LookAtCheckpoint();
+  {
+    MutexLock lock(&mutex_);
+    MakeReduction();
+  }
   FactsIfDue();
   if (RunOperation() || join != nullptr || WaveIfDue()) return true;
   if (waved_round_.has_value()) return ExpireIfDue();  // it comes first
@@ -616,6 +622,51 @@ void Coordinator::AnswerWhenKept(const std::string& what,
                                  KeptAnswers::Done done) {
   kept_answers_.Add(what, clock_->Now(), std::move(done));
   state_.RepeatFacts();
+}
+
+uint64_t Coordinator::Reduce(uint64_t epoch, ReduceCall call,
+                             SmallReductions::Done done) {
+  uint64_t number = 0;
+  DeferredCalls calls;
+  {
+    MutexLock lock(&mutex_);
+    calls = state_.Reduce(epoch, std::move(call), clock_->Now(),
+                          std::move(done), &number);
+    MakeReduction();
+  }
+  calls.Run();
+  return number;
+}
+
+void Coordinator::CancelReduce(uint64_t number) {
+  MutexLock lock(&mutex_);
+  state_.reductions()->Remove(number);
+}
+
+void Coordinator::MakeReduction() {
+  state_.MakeReduction();
+  uint64_t serial = 0;
+  if (!state_.reductions()->TakeUnconfirmed(&serial)) return;
+  AnswerWhenKept("the reduction is made",
+                 [this, serial](const absl::Status& kept) {
+                   DeferredCalls calls;
+                   {
+                     MutexLock lock(&mutex_);
+                     calls = state_.reductions()->Confirm(serial, kept);
+                     MakeReduction();  // another one may wait
+                   }
+                   calls.Run();
+                 });
+  changed_.NotifyAll();
+}
+
+void Coordinator::SayWhoReducesNot() {
+  DeferredCalls calls;
+  {
+    MutexLock lock(&mutex_);
+    calls = state_.SayWhoReducesNot(clock_->Now());
+  }
+  calls.Run();
 }
 
 bool Coordinator::ExpireIfDue() {

@@ -41,6 +41,7 @@
 #include "server/coordinator/recovery_plan.h"
 #include "server/coordinator/round_engine.h"
 #include "server/coordinator/round_reporter.h"
+#include "server/coordinator/small_reductions.h"
 #include "server/round/phase.h"
 #include "server/round/recovery.h"
 #include "server/round/round_report.h"
@@ -142,6 +143,14 @@ class Coordinator {
   // UNAVAILABLE: it is done here, and they have not confirmed it in time.
   void Leave(uint64_t epoch, uint64_t session,
              std::function<void(absl::Status)> done);
+
+  // Answers with the sums over all workers (P51), when all shards keep them, or
+  // after SmallReductions::kAskAgain with who is waited for. Errors as
+  // CoordinatorState::Reduce. Returns the number of the call that now waits,
+  // for CancelReduce, or 0.
+  uint64_t Reduce(uint64_t epoch, ReduceCall call, SmallReductions::Done done);
+  // Withdraws a call whose caller has gone: its `done` is not called.
+  void CancelReduce(uint64_t number);
 
   // --- Calls of operators. A rule from the next round to open on, for as long
   // as the job goes on (P37). INVALID_ARGUMENT, FAILED_PRECONDITION
@@ -359,6 +368,7 @@ class Coordinator {
   // The bodies of deadlines_thread_ and address_thread_.
   void CheckDeadlinesEachSecond();
   void ExpireKeptAnswers();
+  void SayWhoReducesNot();
   void ExpireOrder();
   void CheckAddressEachSecond();
   // The text of the record of a round that is about to be prepared.
@@ -372,6 +382,8 @@ class Coordinator {
   // (P50). FactsIfDue asks them.
   void AnswerWhenKept(const std::string& what, KeptAnswers::Done done)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Makes the reduction that is due, and sees to it that it is kept.
+  void MakeReduction() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status PropagateSession(uint64_t epoch, const SessionChange& change);
   // Carries out what the job's state asks for: shards, workers and waiters
   // hear what concerns them.

@@ -240,6 +240,7 @@ DeferredCalls CoordinatorState::EndLastEpoch(const absl::Status& reason,
                                   : LogLevel::kError,
           no_epoch_.message());
   DeferredCalls calls = waiters_.FailAll(no_epoch_);
+  calls.Add(reductions_.FailAll(no_epoch_));
   calls.Add(Broadcast({JobEventKind::kShardLost, job_->version(),
                        std::string(no_epoch_.message())}));
   // Streams of the former epoch may still be open; their ends mean nothing.
@@ -320,6 +321,9 @@ absl::Time CoordinatorState::NextWake(absl::Time now) const {
   if (!epoch_on_) return draining_ ? absl::InfiniteFuture() : next_attach_at_;
   // They came while those before them were sent.
   if (facts_are_new_) return absl::InfinitePast();
+  if (reductions_.open() && reductions_.Due(ReductionJob())) {
+    return absl::InfinitePast();
+  }
   absl::Time wake = absl::InfiniteFuture();
   for (const auto& [rank, member] : job_->members()) {
     wake = std::min(wake, member.lease_end);
@@ -411,6 +415,52 @@ absl::StatusOr<RuleChangeResult> CoordinatorState::SetRule(
   return result;
 }
 
+// --- Small reductions beside the model (P51) ---------------------------------
+
+SmallReductions::Job CoordinatorState::ReductionJob() const {
+  SmallReductions::Job job;
+  job.version = job_->version();
+  job.seeded = job_->seeded();
+  job.started = job_->started() || job_->finished();
+  job.workers = options_.workers;
+  for (const auto& [rank, member] : job_->members()) {
+    job.members.push_back(
+        {rank, member.first_round, job_->contributions().count(rank) > 0});
+  }
+  return job;
+}
+
+DeferredCalls CoordinatorState::Reduce(uint64_t epoch, ReduceCall call,
+                                       absl::Time now,
+                                       SmallReductions::Done done,
+                                       uint64_t* number) {
+  *number = 0;
+  absl::Status status = CheckAcceptingCalls(epoch);
+  if (status.ok()) status = SmallReductions::Check(call);
+  absl::StatusOr<int32_t> rank = absl::UnknownError("not asked");
+  if (status.ok()) {
+    rank = job_->sessions().Rank(call.session);
+    status = rank.status();
+  }
+  if (!status.ok()) {
+    DeferredCalls refused;
+    refused.Add([done = std::move(done), status] { done(status); });
+    return refused;
+  }
+  return reductions_.Add(std::move(call), *rank, ReductionJob(), now,
+                         std::move(done), number);
+}
+
+void CoordinatorState::MakeReduction() {
+  if (!epoch_on_ || !reductions_.open()) return;
+  if (reductions_.CloseIfDue(ReductionJob())) NoteChange();
+}
+
+DeferredCalls CoordinatorState::SayWhoReducesNot(absl::Time now) {
+  if (!epoch_on_ || !reductions_.open()) return {};
+  return reductions_.AskAgain(ReductionJob(), now);
+}
+
 // --- Facts -------------------------------------------------------------------
 
 void CoordinatorState::NoteChange() {
@@ -420,6 +470,7 @@ void CoordinatorState::NoteChange() {
   // are done again by it.
   JobChanges changes = rule_set_;
   changes.evicted = evicted_;
+  changes.reduction = reductions_.kept();
   if (job_ != nullptr && job_->finished()) {
     changes.finished = true;
     changes.failed = job_->failed();
@@ -444,6 +495,7 @@ void CoordinatorState::AdoptFacts(const JobFacts& facts, uint64_t version) {
   const absl::StatusOr<JobChanges> changes = ParseJobChanges(facts_.text);
   if (changes.ok()) {
     AddEvicted(changes->evicted, &evicted_);
+    reductions_.SetKept(changes->reduction);
     ApplyRules(*changes, version);
   } else {
     LogWarning("what was changed between rounds is lost: ",
@@ -809,6 +861,7 @@ DeferredCalls CoordinatorState::Announce(const JobEffects& effects) {
     attendance_.Forget(session);
     awaited_.Forget(session);
     calls.Add(waiters_.FailSession(session, reason));
+    calls.Add(reductions_.FailSession(session, reason));
   }
   calls.Add(AnnounceLosses(effects));
   calls.Add(ReplyToWaiters());

@@ -32,6 +32,7 @@
 #include "server/coordinator/outcome_waiters.h"
 #include "server/coordinator/replica_watch.h"
 #include "server/coordinator/round_reporter.h"
+#include "server/coordinator/small_reductions.h"
 #include "server/coordinator/waiting_text.h"
 #include "server/round/combination_names.h"
 #include "server/round/phase.h"
@@ -175,6 +176,16 @@ class CoordinatorState {
   void NoteOffer(uint64_t epoch, int ordinal,
                  std::shared_ptr<const CloseOffer> offer);
 
+  // --- Small reductions beside the model (P51). As SmallReductions::Add;
+  // errors also of CheckAcceptingCalls, SessionTable::Rank and
+  // SmallReductions::Check.
+  DeferredCalls Reduce(uint64_t epoch, ReduceCall call, absl::Time now,
+                       SmallReductions::Done done, uint64_t* number);
+  // Makes the open one if nobody is waited for: then it is in the facts.
+  void MakeReduction();
+  DeferredCalls SayWhoReducesNot(absl::Time now);
+  SmallReductions* reductions() { return &reductions_; }
+
   // The last one to leave a job that has begun, or might, ends it.
   absl::Status Leave(uint64_t session, absl::Time now);
   // --- Rounds. Closes the open round if the close policy says so. Then one of
@@ -252,6 +263,7 @@ class CoordinatorState {
   std::string WayBack() const;
   // REQUIRES: job() != nullptr
   CloseSnapshot Snapshot() const;
+  SmallReductions::Job ReductionJob() const;
   void NoteArrivals(const ClosingRound& round);
   // --- Waves.
   void NoteWaves(const CompleteRow& row);
@@ -303,6 +315,7 @@ class CoordinatorState {
   std::optional<absl::Time> standby_logged_at_;  // nothing: no standby
   Attendance attendance_;
   OutcomeWaiters waiters_;
+  SmallReductions reductions_;
   CombineOptions combine_;                      // of the open round
   std::optional<CombineOptions> next_combine_;  // from the next round on
   RecentRounds recent_rounds_;

@@ -571,6 +571,38 @@ Json EvictedList(const std::vector<EvictedSession>& evicted) {
   return list;
 }
 
+constexpr char kReduction[] = "reduction";  // likewise
+
+Json ReductionJson(const KeptReduction& made) {
+  Json last = Json::array();
+  for (const auto& [rank, name] : made.last) {
+    last.push_back(
+        Json{{"rank", rank}, {"giver", name.giver}, {"call", name.call}});
+  }
+  return Json{{"sums", LosslessNumbers(made.sums)},
+              {"ranks", made.ranks},
+              {"left_out", made.left_out},
+              {"last", std::move(last)}};
+}
+
+KeptReduction ReadReduction(const JsonMembers& members) {
+  KeptReduction made;
+  members.Take("sums", &made.sums);
+  members.TakeIntegers("ranks", &made.ranks);
+  members.TakeIntegers("left_out", &made.left_out);
+  members.TakeList("last", [&](const JsonMembers& one) {
+    int32_t rank = 0;
+    GiverCall name;
+    one.TakeInteger("rank", &rank);
+    one.TakeInteger("giver", &name.giver);
+    one.TakeInteger("call", &name.call);
+    made.last[rank] = name;
+  });
+  if (made.sums.empty()) members.Add("sums", "empty", "at least one");
+  if (made.ranks.empty()) members.Add("ranks", "empty", "at least one");
+  return made;
+}
+
 Json RuleList(const std::optional<RuleChange>& change) {
   Json list = Json::array();
   if (change.has_value()) list.push_back(RuleJson(*change));
@@ -600,12 +632,14 @@ JobChanges AfterRewind(const JobChanges& sealed, const JobChanges& newest) {
     changes.next_round = newest.next_round;
   }
   AddEvicted(newest.evicted, &changes.evicted);
+  if (newest.reduction != nullptr) changes.reduction = newest.reduction;
   return changes;
 }
 
 std::string JobChangesText(const JobChanges& changes) {
   if (!changes.finished && !changes.rule.has_value() &&
-      !changes.next_rule.has_value() && changes.evicted.empty()) {
+      !changes.next_rule.has_value() && changes.evicted.empty() &&
+      changes.reduction == nullptr) {
     return "";
   }
   Json json{{"finished", changes.finished},
@@ -615,6 +649,9 @@ std::string JobChangesText(const JobChanges& changes) {
             {"next_rule", RuleList(changes.next_rule)},
             {"next_round", changes.next_round}};
   if (!changes.evicted.empty()) json[kEvicted] = EvictedList(changes.evicted);
+  if (changes.reduction != nullptr) {
+    json[kReduction] = Json::array({ReductionJson(*changes.reduction)});
+  }
   return JsonLine(json);
 }
 
@@ -644,6 +681,12 @@ absl::StatusOr<JobChanges> ParseJobChanges(absl::string_view text) {
       evicted.emplace_back();
       one.TakeInteger("session", &evicted.back().session);
       one.Take("reason", &evicted.back().reason);
+    });
+  }
+  if (members.Has(kReduction)) {
+    members.TakeList(kReduction, [&](const JsonMembers& one) {
+      changes.reduction =
+          std::make_shared<const KeptReduction>(ReadReduction(one));
     });
   }
   if (!errors.empty()) return errors.status();

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -116,8 +117,8 @@ void CarryState(const CombineOptions& before, const CombineOptions& after,
                 CombineState* state);
 
 // What changes between two rounds, and a recovery must not forget (P37): that
-// the job has finished, rules that operators have set, and whom they have
-// evicted. Pure.
+// the job has finished, rules that operators have set, whom they have evicted,
+// and the last reduction (P51). Pure.
 
 // A session that an operator has ended: it never counts again.
 struct EvictedSession {
@@ -131,6 +132,22 @@ inline constexpr size_t kMaxEvictedSessions = 256;
 void AddEvicted(const std::vector<EvictedSession>& more,
                 std::vector<EvictedSession>* evicted);
 
+// Names a worker's call of a reduction, however often it asks: a number that
+// its client has drawn at its start, and which of the client's calls it is.
+struct GiverCall {
+  uint64_t giver = 0;
+  uint64_t call = 0;
+};
+
+// The last reduction that was made (P51).
+struct KeptReduction {
+  std::vector<double> sums;
+  std::vector<int32_t> ranks;  // whose values are in them, ascending
+  std::vector<int32_t> left_out;
+  // Has by rank the last call that was made, of those in `ranks` and of others.
+  std::map<int32_t, GiverCall> last;
+};
+
 struct JobChanges {
   bool finished = false;
   bool failed = false;  // it has finished by giving up
@@ -140,12 +157,14 @@ struct JobChanges {
   // Rule from round next_round on; nothing: as now.
   std::optional<RuleChange> next_rule;
   uint64_t next_round = 0;
-  std::vector<EvictedSession> evicted;  // oldest first
+  std::vector<EvictedSession> evicted;             // oldest first
+  std::shared_ptr<const KeptReduction> reduction;  // null: none
 };
 
 // What holds after a rewind (P37): how the job stood when the checkpoint was
 // taken, but what operators were told holds on, which is the newest rule, from
-// its own round on, and every eviction.
+// its own round on, and every eviction; and so does the last reduction, whose
+// sums some workers have.
 JobChanges AfterRewind(const JobChanges& sealed, const JobChanges& newest);
 
 // One line of JSON; "" if nothing has changed.

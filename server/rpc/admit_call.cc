@@ -18,6 +18,7 @@
 #include "proto/admin.pb.h"
 #include "proto/agg.pb.h"
 #include "proto/control.pb.h"
+#include "proto/reduction.pb.h"
 #include "server/access/identities.h"
 #include "server/rpc/long_poll.h"
 #include "server/tls/tls_trust.h"
@@ -80,6 +81,7 @@ std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>
 CountCalls(bool admin, CallCounts* counts) {
   DeclareServices(*v1::JoinRequest::descriptor()->file(), counts);
   DeclareServices(*v1::PhaseRequest::descriptor()->file(), counts);
+  DeclareServices(*v1::ReduceRequest::descriptor()->file(), counts);
   if (admin) {
     DeclareServices(*v1::SetRuleRequest::descriptor()->file(), counts);
   }

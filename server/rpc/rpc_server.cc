@@ -38,6 +38,7 @@
 #include "server/rpc/certificate_expiry.h"
 #include "server/rpc/connection_listener.h"
 #include "server/rpc/coordinator_service.h"
+#include "server/rpc/reduction_service.h"
 #include "server/rpc/row_reports.h"
 #include "server/rpc/shard_control_service.h"
 #include "server/rpc/shard_service.h"
@@ -169,6 +170,7 @@ class RpcServer::Impl {
                  &open_, &reports_, options.gate, options.clock),
         coordinator_(options.self, options.job, coordinator, &open_,
                      options.gate),
+        reductions_(options.self, options.job, coordinator, options.gate),
         gate_(options.gate) {
     if (options.admin) {
       admin_ = std::make_unique<AdminService>(
@@ -197,6 +199,7 @@ class RpcServer::Impl {
     builder.RegisterService(&shard_);
     builder.RegisterService(&control_);
     builder.RegisterService(&coordinator_);
+    builder.RegisterService(&reductions_);
     if (admin_ != nullptr) builder.RegisterService(admin_.get());
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) {
@@ -339,6 +342,7 @@ class RpcServer::Impl {
   ShardService shard_;
   ShardControlService control_;
   CoordinatorService coordinator_;
+  ReductionService reductions_;
   const CallerGate* const gate_;
   std::unique_ptr<AdminService> admin_;
   int port_ = 0;

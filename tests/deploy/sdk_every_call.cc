@@ -42,6 +42,8 @@ int main() {
   Need(&AggClient::StartPull);
   Need(&AggClient::StartRound);
   Need(&AggClient::Wait);
+  Need(&AggClient::Reduce);
+  Need(&AggClient::StartReduce);
   Need(&AggClient::Leave);
   Need(&AggClient::version);
   Need(&AggClient::session);

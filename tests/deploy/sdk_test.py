@@ -165,7 +165,7 @@ class SdkTest(unittest.TestCase):
         self.assertEqual(built.returncode, 0, built.stdout)
         result = run(program)
         self.assertEqual(result.returncode, 0, result.stdout)
-        self.assertRegex(result.stdout, r"^44 FAILED_PRECONDITION")
+        self.assertRegex(result.stdout, r"^46 FAILED_PRECONDITION")
 
     def test_libraries_have_sonames_and_links(self):
         for name in ("libagg_client", "libagg"):

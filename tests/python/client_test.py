@@ -396,6 +396,28 @@ class ClientTest(JobCase):
                 thread.join(WAIT)
             self.assertEqual(x["b"], -11)
 
+    def test_numbers_beside_the_model(self):
+        server = self.serve(workers=2, lr=1.0)
+        clients = self.team(2, lambda rank: agg.Client(
+            arrays(), server.address, rank))
+        for client in clients:
+            self.addCleanup(client.close)
+        found = self.team(2, lambda rank: clients[rank].reduce(
+            {"accuracy": 0.5 + rank, "rows": np.full((2, 2), float(rank))},
+            examples=[1, 3][rank]))
+        for each in found:
+            self.assertEqual(each["accuracy"], 1.25)
+            self.assertIs(type(each["accuracy"]), float)
+            self.assertEqual(each["rows"].tolist(), [[0.75] * 2] * 2)
+        for each in self.team(2, lambda rank: clients[rank].reduce(
+                {"n": np.array([rank, 2])}, op="sum")):
+            self.assertEqual((each["n"].dtype, each["n"].tolist()),
+                             (np.int64, [1, 4]))
+        self.assertEqual(clients[0].reduced_ranks, (0, 1))
+        self.assertEqual(clients[0].version, 0)
+        with self.assertRaisesRegex(agg.ManifestError, '"n".*integers'):
+            clients[0].reduce({"n": np.array([1])})
+
     def test_another_manifest_is_refused(self):
         server = self.serve(workers=2, lr=1.0)
         with agg.Client(arrays(), server.address, 0):

@@ -245,6 +245,8 @@ TEST(AggClientTest, ObserversOnlyPull) {
             absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(observer->Push(Read(values)).code(),
             absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Message(observer->Reduce("x", {1.0}).status()),
+              HasSubstr("observers only pull"));
   {
     auto worker = Connect(OptionsFor(job, TwoTensors()));
     auto parameters = Values(TwoTensors(), 1);

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <string>
@@ -15,6 +16,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
+#include "absl/types/span.h"
 #include "proto/shard_plan.h"
 #include "server/base/field_error.h"
 #include "worker_client/agg_client.h"
@@ -22,6 +24,7 @@
 #include "worker_client/c/c_structs.h"
 #include "worker_client/client_types.h"
 #include "worker_client/operation.h"
+#include "worker_client/reduction.h"
 #include "worker_client/tensor_view.h"
 
 struct agg_operation {
@@ -29,6 +32,7 @@ struct agg_operation {
   agg::Operation operation;
   absl::optional<agg::PullOperation> pull;    // of what pulls
   absl::optional<agg::RoundOperation> round;  // of what has an outcome
+  std::shared_ptr<agg::Reduction> reduction;  // of what reduces
 };
 
 namespace {
@@ -143,6 +147,46 @@ int32_t agg_start_round(agg_client* client, const uint64_t* tensors,
     status.Update(targets.status());
     if (!status.ok()) return status;
     return Give(connected->StartRound(*views, *read, *targets), operation);
+  });
+}
+
+int32_t agg_start_reduce(agg_client* client, const char* what,
+                         const double* values, size_t count,
+                         agg_operation** operation) {
+  return agg::Connected(client, [&](agg::AggClient* connected) -> absl::Status {
+    if (what == nullptr) return agg::FieldError("what", "NULL", "a text");
+    if (values == nullptr && count > 0) {
+      return agg::FieldError("values", "NULL", "`count` values");
+    }
+    auto made = std::make_unique<agg_operation>();
+    made->reduction = std::make_shared<agg::Reduction>();
+    made->operation = connected->StartReduce(
+        what, absl::MakeConstSpan(values, count), made->reduction);
+    return Give(std::move(made), operation);
+  });
+}
+
+int32_t agg_operation_sums(agg_operation* operation, double* sums, size_t count,
+                           const int32_t** ranks, size_t* num_ranks,
+                           const int32_t** left_out, size_t* num_left_out) {
+  return OfThisProcess(operation, [&]() -> absl::Status {
+    if (operation->reduction == nullptr) {
+      return absl::FailedPreconditionError("this operation reduces nothing");
+    }
+    const absl::Status status = operation->operation.Wait();
+    if (!status.ok()) return status;
+    const agg::Reduction& made = *operation->reduction;
+    if (sums == nullptr || count != made.sums.size()) {
+      return agg::FieldError(sums == nullptr ? "sums" : "count",
+                             sums == nullptr ? "NULL" : absl::StrCat(count),
+                             absl::StrCat("room for ", made.sums.size()));
+    }
+    std::copy(made.sums.begin(), made.sums.end(), sums);
+    if (ranks != nullptr) *ranks = made.ranks.data();
+    if (num_ranks != nullptr) *num_ranks = made.ranks.size();
+    if (left_out != nullptr) *left_out = made.left_out.data();
+    if (num_left_out != nullptr) *num_left_out = made.left_out.size();
+    return absl::OkStatus();
   });
 }
 

@@ -54,6 +54,11 @@ int32_t agg_start_round(agg_client* client, const uint64_t* tensors,
                         const agg_push_info* info, const agg_target* parameters,
                         size_t num_parameters, agg_operation** operation);
 
+/* AggClient::StartReduce; `what` and the values are copied. */
+int32_t agg_start_reduce(agg_client* client, const char* what,
+                         const double* values, size_t count,
+                         agg_operation** operation);
+
 /* Waits until it is done (1), for at most `timeout`; 0: it goes on. */
 int32_t agg_operation_done(agg_operation* operation, double timeout);
 /* Waits until it is done; how it ended. `outcome`, of a commit or a round, may
@@ -63,6 +68,12 @@ int32_t agg_operation_end(agg_operation* operation, agg_outcome* outcome);
  * `timeout`: PullOperation::WaitForTensor. */
 int32_t agg_operation_await_tensor(agg_operation* operation, const char* name,
                                    double timeout);
+/* Waits until it is done; how it ended. Of agg_start_reduce: fills in `count`
+ * sums, as many as values were given, and whose they are: *ranks, and *left_out
+ * (worker_client/reduction.h), which are good until agg_operation_free. */
+int32_t agg_operation_sums(agg_operation* operation, double* sums, size_t count,
+                           const int32_t** ranks, size_t* num_ranks,
+                           const int32_t** left_out, size_t* num_left_out);
 /* It ends soon, with AGG_CANCELLED unless it ends otherwise meanwhile. */
 int32_t agg_operation_cancel(agg_operation* operation);
 /* Lets go of the handle; the operation goes on. NULL: does nothing. */

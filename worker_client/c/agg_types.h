@@ -11,8 +11,9 @@
  * agg_row_pieces, agg_view.in_row, agg_interrupt, agg_resume_round, agg_copy,
  * and of agg_options copy_threads, tls_* and token_file; 3, agg_has_cuda, and
  * of agg_options cuda_rows; 4, agg_crc32c, of agg_push_info parameters_digest,
- * and of agg_outcome absent_tensors and differing_ranks. */
-#define AGG_ABI_MINOR 4
+ * and of agg_outcome absent_tensors and differing_ranks; 5, agg_start_reduce,
+ * agg_operation_sums. */
+#define AGG_ABI_MINOR 5
 
 /* One client: a worker or an observer. */
 typedef struct agg_client agg_client;

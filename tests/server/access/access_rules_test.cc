@@ -33,7 +33,8 @@ TEST(MayCallTest, EachRoleMayDoItsOwnAndNothingElse) {
   for (const char* method :
        {"agg.v1.Coordinator/Join", "agg.v1.Coordinator/Attend",
         "agg.v1.Coordinator/Commit", "agg.v1.Coordinator/WaitRound",
-        "agg.v1.Coordinator/Leave", "agg.v1.Shard/Push"}) {
+        "agg.v1.Coordinator/Leave", "agg.v1.Reductions/Reduce",
+        "agg.v1.Shard/Push"}) {
     EXPECT_TRUE(MayCall(worker, method).ok()) << method;
     EXPECT_FALSE(MayCall(observer, method).ok()) << method;
     EXPECT_FALSE(MayCall(admin, method).ok()) << method;

@@ -1,3 +1,8 @@
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <memory>
+
 #include "absl/status/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -80,6 +85,41 @@ TEST(JobFactsTest, KrumReadsBackAndMayBeMissing) {
   const std::string text = JobChangesText(changes);
   EXPECT_THAT(text, testing::Not(testing::HasSubstr("krum")));
   EXPECT_TRUE(ParseJobChanges(text).ok());
+}
+
+TEST(JobFactsTest, TheLastReductionReadsBackToTheBit) {
+  KeptReduction one;
+  one.sums = {0.1 + 0.2, -0.0, std::numeric_limits<double>::infinity(),
+              std::numeric_limits<double>::denorm_min(),
+              std::numeric_limits<double>::quiet_NaN()};
+  one.ranks = {0, 2};
+  one.left_out = {1};
+  one.last = {{0, {(uint64_t{1} << 63) + 1, 7}}, {1, {3, 1}}, {2, {4, 9}}};
+  JobChanges changes;
+  changes.reduction = std::make_shared<const KeptReduction>(one);
+  const auto read = ParseJobChanges(JobChangesText(changes));
+  ASSERT_TRUE(read.ok()) << read.status();
+  ASSERT_NE(read->reduction, nullptr);
+  const KeptReduction& back = *read->reduction;
+  EXPECT_EQ(back.ranks, one.ranks);
+  EXPECT_EQ(back.left_out, one.left_out);
+  ASSERT_EQ(back.last.size(), 3u);
+  EXPECT_EQ(back.last.at(0).giver, (uint64_t{1} << 63) + 1);
+  EXPECT_EQ(back.last.at(2).call, 9u);
+  ASSERT_EQ(back.sums.size(), one.sums.size());
+  for (size_t i = 0; i + 1 < one.sums.size(); ++i) {
+    EXPECT_EQ(back.sums[i], one.sums[i]) << i;
+    EXPECT_EQ(std::signbit(back.sums[i]), std::signbit(one.sums[i])) << i;
+  }
+  EXPECT_TRUE(std::isnan(back.sums.back()));
+  // A rewind does not undo it: some workers have its sums.
+  EXPECT_NE(AfterRewind(JobChanges(), changes).reduction, nullptr);
+  EXPECT_NE(AfterRewind(changes, JobChanges()).reduction, nullptr);
+  // As many as are allowed, each number with all its digits: a shard takes
+  // them.
+  one.sums.assign(8192, -1.2345678901234567e-300);
+  changes.reduction = std::make_shared<const KeptReduction>(one);
+  EXPECT_LT(JobChangesText(changes).size(), size_t{1} << 18);
 }
 
 TEST(JobFactsTest, TheEvictedReadBackTheNewestOfThem) {

@@ -13,10 +13,12 @@ namespace agg {
 namespace {
 
 using testing::AllOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::SizeIs;
 
 using EvictReply = Reply<absl::StatusOr<Eviction>>;
+using ReduceReply = Reply<absl::StatusOr<ReduceAnswer>>;
 using RuleReply = Reply<absl::StatusOr<RuleChangeResult>>;
 
 class KeptFactsTest : public RecoveryTest {
@@ -215,6 +217,251 @@ TEST_F(KeptFactsTest, RowsAreReservedBeforeMembersAreGivenBack) {
   const JobStatus status = job.cluster.coordinator()->Status();
   EXPECT_EQ(status.phase, JobPhase::kOpen) << status.message;
   EXPECT_THAT(status.workers, SizeIs(3));
+}
+
+// P51: who has not had the sums gets the same ones as who has, whichever
+// process is lost between the two.
+class KeptSumsTest : public KeptFactsTest {
+ protected:
+  static ReduceReply Reduce(RunningJob* job, int32_t rank, double value,
+                            uint64_t number = 1, bool withdraw = false) {
+    Coordinator* const coordinator = job->cluster.coordinator();
+    const JobStatus status = coordinator->Status();
+    ReduceCall call;
+    call.session = job->workers[static_cast<size_t>(rank)].session();
+    call.name = {100 + static_cast<uint64_t>(rank), number};
+    call.withdraw = withdraw;
+    if (!withdraw) {
+      call.what = "the sum of x";
+      call.values = {value};
+    }
+    ReduceReply reply;
+    coordinator->Reduce(status.epoch, call, reply.callback());
+    return reply;
+  }
+  static void ExpectSums(const ReduceReply& reply, double sum) {
+    ASSERT_TRUE(reply.called());
+    ASSERT_TRUE(reply.Get().ok()) << reply.Get().status();
+    ASSERT_NE(reply.Get()->made, nullptr);
+    EXPECT_THAT(reply.Get()->made->sums, ElementsAre(sum));
+    EXPECT_THAT(reply.Get()->made->ranks, ElementsAre(0, 1));
+    EXPECT_EQ(reply.num_calls(), 1);
+  }
+};
+
+TEST_F(KeptSumsTest, SurviveEachKill) {
+  for (const int killed : {0, 1, 2}) {
+    RunningJob job(Replicated(3), SmallManifest(), 2);
+    RunTo(&job, 2);
+    const ReduceReply first = Reduce(&job, 0, 1);
+    job.cluster.Settle();
+    EXPECT_FALSE(first.called());
+    Reduce(&job, 1, 2);
+    job.cluster.Settle();
+    ExpectSums(first, 3);
+    if (killed == 0) {
+      job.cluster.RestartCoordinator();
+    } else {
+      job.cluster.RestartShard(killed);
+    }
+    ResumeAll(&job, 2, 0);
+    // It has not heard, and would give another value now.
+    const ReduceReply again = Reduce(&job, 1, 77);
+    job.cluster.Settle();
+    ExpectSums(again, 3);
+    // All go on.
+    Reduce(&job, 0, 10, 2);
+    const ReduceReply next = Reduce(&job, 1, 20, 2);
+    job.cluster.Settle();
+    ExpectSums(next, 30);
+    RunTo(&job, 3);
+    Reduce(&job, 0, 5, 3);
+    const ReduceReply later = Reduce(&job, 1, 6, 3);
+    job.cluster.Settle();
+    ExpectSums(later, 11);
+  }
+}
+
+// Without second copies, to a checkpoint before it.
+TEST_F(KeptSumsTest, SurviveARewind) {
+  for (const int killed : {0, 1}) {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+    RunningJob job(WithCheckpoints(2, 2), SmallManifest(), 2);
+    RunTo(&job, 2);
+    job.cluster.AwaitCheckpoints(1);
+    RunTo(&job, 3);
+    Reduce(&job, 0, 1);
+    const ReduceReply first = Reduce(&job, 1, 2);
+    job.cluster.Settle();
+    ExpectSums(first, 3);
+    if (killed == 0) {
+      job.cluster.RestartCoordinator();
+    } else {
+      job.cluster.RestartShard(1);
+    }
+    ASSERT_EQ(job.cluster.coordinator()->Status().version, 2u);
+    ResumeAll(&job, 2, 0);
+    // It goes back, and gives nothing more.
+    const ReduceReply back = Reduce(&job, 0, 0, 1, true);
+    job.cluster.Settle();
+    ExpectSums(back, 3);
+  }
+}
+
+// Nothing is left of the model, and nothing to go back to.
+TEST_F(KeptSumsTest, SurviveTheLossOfTheParameters) {
+  RunningJob job(Options(2), SmallManifest(), 2);
+  RunTo(&job, 2);
+  Reduce(&job, 0, 1);
+  const ReduceReply first = Reduce(&job, 1, 2);
+  job.cluster.Settle();
+  ExpectSums(first, 3);
+  job.cluster.RestartShard(1);
+  ASSERT_EQ(job.cluster.coordinator()->Status().phase, JobPhase::kUnseeded);
+  ResumeAll(&job, 2, 0);
+  const ReduceReply back = Reduce(&job, 0, 0, 1, true);
+  job.cluster.Settle();
+  ExpectSums(back, 3);
+}
+
+TEST_F(KeptSumsTest, AreToldWhenAllShardsHaveThem) {
+  RunningJob job(Replicated(2), SmallManifest(), 2);
+  RunTo(&job, 2);
+  const ReduceReply first = Reduce(&job, 0, 1);
+  int num_facts = 0;
+  job.cluster.peer(1)->BeforeFacts([&] {
+    ++num_facts;
+    EXPECT_FALSE(first.called());
+  });
+  Reduce(&job, 1, 2);
+  EXPECT_FALSE(first.called());
+  job.cluster.Settle();
+  EXPECT_GE(num_facts, 1);
+  ExpectSums(first, 3);
+}
+
+// What is open is of the process alone: it is given again.
+TEST_F(KeptSumsTest, WhatIsOpenIsGivenAgain) {
+  RunningJob job(Replicated(2), SmallManifest(), 2);
+  RunTo(&job, 2);
+  const ReduceReply first = Reduce(&job, 0, 1);
+  job.cluster.peer(1)->ReportLost(absl::UnavailableError("gone"));
+  ASSERT_TRUE(first.called());
+  EXPECT_TRUE(absl::IsUnavailable(first.Get().status()));
+  job.cluster.Advance(absl::Seconds(2));
+  ResumeAll(&job, 2, 0);
+  const ReduceReply second = Reduce(&job, 1, 2);
+  job.cluster.Settle();
+  EXPECT_FALSE(second.called());
+  const ReduceReply again = Reduce(&job, 0, 1);
+  job.cluster.Settle();
+  ExpectSums(second, 3);
+  ExpectSums(again, 3);
+}
+
+// Who has given up hears whether the others have its values.
+TEST_F(KeptSumsTest, AreToldToWhoTakesItsValuesBack) {
+  RunningJob job(Replicated(2), SmallManifest(), 2);
+  RunTo(&job, 2);
+  const ReduceReply first = Reduce(&job, 0, 1);
+  const ReduceReply back = Reduce(&job, 0, 0, 1, true);
+  ASSERT_TRUE(first.called() && back.called());
+  EXPECT_TRUE(absl::IsCancelled(first.Get().status()));
+  ASSERT_TRUE(back.Get().ok()) << back.Get().status();
+  EXPECT_TRUE(back.Get()->withdrawn);
+  const ReduceReply second = Reduce(&job, 1, 2);
+  job.cluster.Settle();
+  EXPECT_FALSE(second.called());
+  const ReduceReply third = Reduce(&job, 0, 10, 2);
+  job.cluster.Settle();
+  ExpectSums(second, 12);
+  ExpectSums(third, 12);
+  const ReduceReply late = Reduce(&job, 0, 0, 2, true);
+  job.cluster.Settle();
+  ExpectSums(late, 12);
+}
+
+// Facts are sent for those that are made, and not for each who asks again.
+TEST_F(KeptSumsTest, AreSentOnce) {
+  RunningJob job(Replicated(2), SmallManifest(), 2);
+  RunTo(&job, 2);
+  int num_facts = 0;
+  job.cluster.peer(1)->BeforeFacts([&] { ++num_facts; });
+  Reduce(&job, 0, 1);
+  Reduce(&job, 1, 2);
+  job.cluster.Settle();
+  const int before = num_facts;
+  EXPECT_GE(before, 1);
+  for (int i = 0; i < 5; ++i) {
+    ExpectSums(Reduce(&job, 1, 2), 3);
+    job.cluster.Settle();
+  }
+  EXPECT_EQ(num_facts, before);
+}
+
+TEST_F(KeptSumsTest, DoNotWaitForWhoIsEvictedOrHasLeft) {
+  RunningJob job(Replicated(2), SmallManifest(), 2);
+  RunTo(&job, 2);
+  const ReduceReply first = Reduce(&job, 0, 1);
+  const EvictReply evicted = Evict(&job.cluster, 1);
+  job.cluster.Settle();
+  ASSERT_TRUE(first.called());
+  ASSERT_TRUE(first.Get().ok()) << first.Get().status();
+  EXPECT_THAT(first.Get()->made->ranks, ElementsAre(0));
+}
+
+// Both would wait for ever: one for the other's row, the other here.
+TEST_F(KeptSumsTest, DoNotWaitForWhoWaitsForTheRound) {
+  RunningJob job(Replicated(2), SmallManifest(), 2);
+  RunTo(&job, 2);
+  const ReduceReply first = Reduce(&job, 0, 1);
+  ASSERT_TRUE(job.workers[1]
+                  .Contribute(2, RandomTensors(job.manifest, RowSeed(2, 1)))
+                  .ok());
+  job.cluster.Settle();
+  ASSERT_TRUE(first.called());
+  ASSERT_TRUE(first.Get().ok()) << first.Get().status();
+  EXPECT_THAT(first.Get()->made->ranks, ElementsAre(0));
+  EXPECT_THAT(first.Get()->made->left_out, ElementsAre(1));
+}
+
+// An accuracy at the end is what most jobs have.
+TEST_F(KeptSumsTest, AreMadeInAJobThatHasFinished) {
+  ClusterOptions options = Replicated(2);
+  options.coordinator.max_rounds = 2;
+  RunningJob job(options, SmallManifest(), 2);
+  RunTo(&job, 2);
+  ASSERT_TRUE(job.cluster.coordinator()->finished());
+  Reduce(&job, 0, 1);
+  const ReduceReply second = Reduce(&job, 1, 2);
+  job.cluster.Settle();
+  ExpectSums(second, 3);
+}
+
+TEST_F(KeptSumsTest, AreRefusedWithoutASessionAndBeforeTheSeed) {
+  RunningJob job(Replicated(2), SmallManifest(), 2);
+  ReduceCall call;
+  call.name = {1, 1};
+  call.what = "x";
+  call.values = {1};
+  Coordinator* coordinator = job.cluster.coordinator();
+  ReduceReply observer;
+  coordinator->Reduce(coordinator->Status().epoch, call, observer.callback());
+  EXPECT_TRUE(absl::IsNotFound(observer.Get().status()))
+      << observer.Get().status();
+  ReduceReply stale;
+  coordinator->Reduce(coordinator->Status().epoch - 1, call, stale.callback());
+  EXPECT_TRUE(absl::IsAborted(stale.Get().status()));
+  LocalCluster cluster(Replicated(2));
+  LocalWorker first(&cluster, 0, SmallManifest());
+  ASSERT_EQ(first.Join(), absl::OkStatus());
+  call.session = first.session();
+  ReduceReply unseeded;
+  coordinator = cluster.coordinator();
+  coordinator->Reduce(coordinator->Status().epoch, call, unseeded.callback());
+  EXPECT_THAT(std::string(unseeded.Get().status().message()),
+              HasSubstr("no parameters yet"));
 }
 
 }  // namespace

@@ -113,6 +113,69 @@ TEST(ThreadedJobTest, WorkersAndReadersAtOnceGiveTheSameBits) {
   EXPECT_TRUE(cluster.coordinator()->finished());
 }
 
+using ReduceReply = Reply<absl::StatusOr<ReduceAnswer>>;
+
+ReduceReply Reduce(LocalCluster* cluster, const LocalWorker& worker,
+                   uint64_t number, bool withdraw = false) {
+  ReduceCall call;
+  call.session = worker.session();
+  call.name = {100 + static_cast<uint64_t>(worker.rank()), number};
+  call.withdraw = withdraw;
+  if (!withdraw) {
+    call.what = "the sum of x";
+    call.values = {static_cast<double>(number)};
+  }
+  ReduceReply reply;
+  cluster->coordinator()->Reduce(worker.joined().epoch, call, reply.callback());
+  return reply;
+}
+
+// Asks until the sums are there; a slow machine may have it ask again.
+void ExpectSums(LocalCluster* cluster, const LocalWorker& worker,
+                uint64_t number) {
+  for (;;) {
+    Reduce(cluster, worker, number);  // its connection breaks, say
+    const ReduceReply reply = Reduce(cluster, worker, number);
+    ASSERT_TRUE(reply.Get().ok()) << reply.Get().status();
+    if (reply.Get()->made == nullptr) continue;
+    const KeptReduction& made = *reply.Get()->made;
+    ASSERT_THAT(made.sums, testing::ElementsAre(kWorkers * number));
+    ASSERT_THAT(made.ranks, testing::SizeIs(kWorkers));
+    return;
+  }
+}
+
+// P51: beside rounds, which all of them end before they reduce again, nobody is
+// left out.
+TEST(ThreadedJobTest, WorkersReduceBetweenRounds) {
+  const Manifest manifest = TestManifest();
+  LocalCluster cluster(RealClockOptions());
+  std::vector<LocalWorker> workers;
+  for (int rank = 0; rank < kWorkers; ++rank) {
+    workers.emplace_back(&cluster, rank, manifest);
+    JoinSoon(&workers.back());
+  }
+  ASSERT_EQ(workers[0].Seed(RandomTensors(manifest, 1)), absl::OkStatus());
+  std::vector<std::thread> threads;
+  for (LocalWorker& worker : workers) {
+    threads.emplace_back([&] {
+      for (uint64_t round = 0; round < kRounds; ++round) {
+        ASSERT_TRUE(cluster.Pull(round).ok());
+        ExpectSums(&cluster, worker, 2 * round + 1);
+        const ReduceReply late = Reduce(&cluster, worker, 2 * round + 1, true);
+        ASSERT_TRUE(late.Get().ok()) << late.Get().status();
+        ASSERT_NE(late.Get()->made, nullptr);
+        ExpectSums(&cluster, worker, 2 * round + 2);
+        const auto reply =
+            worker.Contribute(round, RowOf(manifest, round, worker.rank()));
+        ASSERT_TRUE(reply.ok()) << reply.status();
+        ASSERT_TRUE(reply->Get().ok()) << reply->Get().status();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
 // One life of a rank: a round, whose outcome is waited for or not.
 void LiveOnce(LocalCluster* cluster, const Manifest& manifest, int rank,
               bool to_the_end) {

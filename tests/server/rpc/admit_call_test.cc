@@ -11,6 +11,7 @@
 #include "proto/admin.pb.h"
 #include "proto/agg.pb.h"
 #include "proto/control.pb.h"
+#include "proto/reduction.pb.h"
 #include "server/access/access_rules.h"
 
 namespace agg {
@@ -34,6 +35,7 @@ TEST(AdmitCallTest, EveryMethodHasItsRoles) {
   ExpectRoles(*v1::JoinRequest::descriptor()->file());
   ExpectRoles(*v1::PhaseRequest::descriptor()->file());
   ExpectRoles(*v1::SetRuleRequest::descriptor()->file());
+  ExpectRoles(*v1::ReduceRequest::descriptor()->file());
 }
 
 }  // namespace

@@ -90,6 +90,40 @@ TEST_F(AggOperationTest, MistakesAreCodesAndGiveNoHandle) {
   agg_operation_free(nullptr);
 }
 
+// This server, like one of an older release, has no such call.
+TEST_F(AggOperationTest, AReductionsMistakesAreNamed) {
+  agg_operation* sums = nullptr;
+  double value = 1;
+  EXPECT_EQ(agg_start_reduce(client_, nullptr, &value, 1, &sums),
+            AGG_INVALID_ARGUMENT);
+  EXPECT_THAT(agg_error(), HasSubstr("what is NULL"));
+  EXPECT_EQ(agg_start_reduce(client_, "x", nullptr, 1, &sums),
+            AGG_INVALID_ARGUMENT);
+  EXPECT_THAT(agg_error(), HasSubstr("values is NULL"));
+  int32_t code = agg_start_reduce(client_, "x", &value, 1, &sums);
+  if (code == AGG_OK) {
+    code =
+        agg_operation_sums(sums, &value, 1, nullptr, nullptr, nullptr, nullptr);
+  }
+  EXPECT_EQ(code, AGG_FAILED_PRECONDITION);
+  EXPECT_THAT(agg_error(), HasSubstr("of an older release"));
+  agg_operation_free(sums);
+  code = agg_start_reduce(client_, "no \xff", &value, 1, &sums);
+  if (code == AGG_OK) {
+    code =
+        agg_operation_sums(sums, &value, 1, nullptr, nullptr, nullptr, nullptr);
+  }
+  EXPECT_EQ(code, AGG_INVALID_ARGUMENT);
+  EXPECT_THAT(agg_error(), HasSubstr("allowed: UTF-8"));
+  agg_operation_free(sums);
+  agg_operation* const round = Round();
+  EXPECT_EQ(
+      agg_operation_sums(round, &value, 1, nullptr, nullptr, nullptr, nullptr),
+      AGG_FAILED_PRECONDITION);
+  EXPECT_THAT(agg_error(), HasSubstr("reduces nothing"));
+  agg_operation_free(round);
+}
+
 TEST_F(AggOperationTest, AnIncompleteRowIsNoRound) {
   ASSERT_EQ(agg_start_push(client_, &first_, views_, 1, nullptr), AGG_OK);
   EXPECT_EQ(agg_start_round(client_, nullptr, nullptr, 0, nullptr, targets_, 2,

@@ -13,7 +13,7 @@ from agg_server.errors import LibraryError
 
 ABI_VERSION = 1
 # The calls that this package needs.
-ABI_MINOR = 4
+ABI_MINOR = 5
 F32, BF16, F16, I8 = 1, 2, 3, 4
 
 
@@ -144,6 +144,11 @@ _CALLS: dict[str, tuple[Any, list[Any]]] = {
     "agg_start_round": (c_int32, [_HANDLE, _INDICES, _VIEWS, c_size_t,
                                   POINTER(PushInfo), _TARGETS, c_size_t,
                                   _OPERATION]),
+    "agg_start_reduce": (c_int32, [_HANDLE, c_char_p, POINTER(c_double),
+                                   c_size_t, _OPERATION]),
+    "agg_operation_sums": (c_int32, [
+        _HANDLE, POINTER(c_double), c_size_t, POINTER(POINTER(c_int32)),
+        POINTER(c_size_t), POINTER(POINTER(c_int32)), POINTER(c_size_t)]),
     "agg_operation_done": (c_int32, [_HANDLE, c_double]),
     "agg_operation_end": (c_int32, [_HANDLE, POINTER(OutcomeStruct)]),
     "agg_operation_cancel": (c_int32, [_HANDLE]),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import Any, Sequence
+from typing import Any, Optional, Sequence
 
 import numpy as np
 
@@ -77,6 +77,8 @@ class Operation:
         # Filled in by an agg_start_ call; 0 until then.
         self.handle = _abi.c_void_p()
         self.is_round = False  # it has an outcome
+        # It has sums: what is reduced, at which version, how many numbers.
+        self.reduces: Optional[tuple[str, int, int]] = None
 
     def keep(self, more: Any) -> None:
         """Holds this, too. REQUIRES: `keep` is a list."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import logging
 from typing import Any, Callable, Optional, Sequence
+
+import numpy as np
 
 from agg_server import _abi
 from agg_server._calls import LOOK_SECONDS, Calls
@@ -17,6 +20,9 @@ from agg_server.outcome import Job, Outcome, TensorSpec, job_of, outcome_of
 _log = logging.getLogger("agg_server")
 
 _NOT_FOUND = 5
+
+# Sums, whose ranks are in them, whose are not.
+Sums = tuple[np.ndarray, list[int], list[int]]
 
 # Of an outcome's message: what narrow types lose, sums that cannot be, rows
 # that are the same.
@@ -39,6 +45,9 @@ class Session(Calls):
         self._unheard: Optional[Outcome] = None
         self._interrupted = False
         self._said: set[str] = set()  # of _SAYINGS
+        # What a reduction came to that Ctrl-C had left: what was reduced, at
+        # which version, and the sums.
+        self._unheard_sums: Optional[tuple[str, int, Sums]] = None
         super().__init__(manifest, coordinator, rank, observer, options)
 
     def seed_or_pull(self, targets: Memories, keep: Any) -> None:
@@ -186,7 +195,8 @@ class Session(Calls):
     @property
     def busy(self) -> bool:
         """A round that Ctrl-C has left goes on."""
-        return any(not each.done() for each in self._left_behind)
+        return any(each.reduces is None and not each.done()
+                   for each in self._left_behind)
 
     def settle(self) -> None:
         """Waits for the rounds that Ctrl-C has left."""
@@ -248,6 +258,7 @@ class Session(Calls):
                                           targets.count, full_precision))
 
         self._call(call, keep)
+        self._unheard_sums = None  # they were of another place
         return pulled.value
 
     def latest_version(self) -> int:
@@ -264,6 +275,56 @@ class Session(Calls):
             self._handle, version, _abi.byref(outcome)), None,
             lambda: outcome_of(outcome))
         return ended
+
+    def reduce(self, what: str, values: np.ndarray) -> Sums:
+        """As AggClient::StartReduce, and its end; float64 values. Ctrl-C takes
+        them back; if the reduction was made meanwhile, the next call of the
+        same one gets its sums."""
+        self._check_usable()
+        with self._turn:
+            self._settle()
+            unheard, self._unheard_sums = self._unheard_sums, None
+            if unheard is not None:
+                if unheard[:2] == (what, self.state().version):
+                    _log.warning("%s was interrupted after the other workers "
+                                 "had its result: this call gives that, and "
+                                 "the values of this call are not in it", what)
+                    return unheard[2]
+                _log.warning("%s was interrupted after the other workers had "
+                             "its result, which is dropped: this call is "
+                             "another one", unheard[0])
+            operation = Operation(self._lib, None)
+            operation.reduces = (what, self.state().version, values.size)
+            given = np.ascontiguousarray(values, np.float64)
+            pointer = ctypes.POINTER(ctypes.c_double)
+            try:
+                self._check(self._now(lambda: self._lib.agg_start_reduce(
+                    self._handle, what.encode(), given.ctypes.data_as(pointer),
+                    given.size, _abi.byref(operation.handle))))
+                self._await_operation(operation)
+                ended, sums = self._sums_of(operation, given.size)
+            except BaseException:
+                # No wait here, which another Ctrl-C would end.
+                self._left_behind.append(operation)
+                operation.cancel()
+                raise
+        self._check(ended)
+        return sums
+
+    def _sums_of(self, operation: Operation, count: int
+                 ) -> tuple[tuple[int, str], Sums]:
+        """Of a done one, which it frees."""
+        sums = np.zeros(count)
+        lists = [(ctypes.POINTER(ctypes.c_int32)(), ctypes.c_size_t())
+                 for _ in range(2)]
+        ended = self._with_message(lambda: self._lib.agg_operation_sums(
+            operation.handle,
+            sums.ctypes.data_as(ctypes.POINTER(ctypes.c_double)), count,
+            *[_abi.byref(each) for pair in lists for each in pair]))
+        ranks, left_out = [[int(p[i]) for i in range(n.value)]
+                           for p, n in lists]
+        operation.free()
+        return ended, (sums, ranks, left_out)
 
     # --- What is known at once ---
 
@@ -311,6 +372,11 @@ class Session(Calls):
                 outcome = _abi.OutcomeStruct()
                 if operation.end(outcome) == 0:
                     self._unheard = outcome_of(outcome)
+            if operation.reduces is not None and operation.handle:
+                what, version, count = operation.reduces
+                ended, sums = self._sums_of(operation, count)
+                if ended[0] == 0:
+                    self._unheard_sums = (what, version, sums)
             del self._left_behind[0]
             operation.free()
 

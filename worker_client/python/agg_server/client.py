@@ -16,6 +16,7 @@ import numpy as np
 from agg_server import _abi
 from agg_server._info import Info
 from agg_server._operation import Memory, targets_of, views_of
+from agg_server._reduce import Reducer, array_of, check_name
 from agg_server._session import Session
 from agg_server._untraced import untraced_calls
 from agg_server._warn import warn
@@ -183,6 +184,7 @@ class Client(_Base):
         self._session = Session(specs, coordinator_of(coordinator, job), self.rank,
                                 options=options)
         self.last: Optional[Outcome] = None
+        self._reducer = Reducer(self._session, self.rank)
         self._warned_wide = False
         # Whether the parameters are the server's alone, what rounds are open,
         # and whether the parameters are what the staging has.
@@ -284,6 +286,36 @@ class Client(_Base):
         if not outcome.applied:
             return None
         return {name: a.copy() for name, a in self._staging.items()}
+
+    def reduce(self, values: Mapping[str, Any], examples: float = 1,
+               op: str = "mean") -> dict[str, Any]:
+        """The mean, or "sum", of a few numbers of all workers, beside the
+        model and the rounds: {"accuracy": 0.9}.
+
+        Args:
+          values: by name, the same names and shapes on all workers: numbers,
+            or arrays of floats or (with "sum") integers; 8,191 numbers in all.
+          examples: that the values are means of: weights of the mean. 0: this
+            worker has none.
+
+        Returns: float64 arrays by name (integers: int64), floats and ints
+        where numbers were given; the same bytes on all workers.
+        `reduced_ranks` has whose values are in them. Waits for every worker
+        that is in, for round_timeout. Integers: up to 2**43 in size. Raises
+        agg.Error's kinds.
+        """
+        for name in values:
+            check_name(name)
+        arrays = {name: array_of(name, value, op)
+                  for name, value in values.items()}
+        found = self._reducer.reduce(arrays, op, examples)
+        return {name: found[name].item() if isinstance(value, (int, float))
+                else found[name] for name, value in values.items()}
+
+    @property
+    def reduced_ranks(self) -> tuple[int, ...]:
+        """Whose values are in the last reduce()."""
+        return self._reducer.ranks
 
     def pull(self, version: Optional[int] = None,
              full_precision: bool = False) -> int:

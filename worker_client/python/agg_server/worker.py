@@ -8,6 +8,7 @@ import types
 from typing import (Any, Callable, Iterable, Iterator, Mapping, Optional,
                     Sequence, Type, Union)
 
+import numpy as np
 import torch
 
 from agg_server import _abi
@@ -17,6 +18,7 @@ from agg_server._info import Info
 from agg_server._operation import Memories, targets_of
 from agg_server._overlap import Overlap, check_hooks
 from agg_server._pulled import Pulled
+from agg_server._reduce import Reducer, array_of, check_name
 from agg_server._replica import Replica
 from agg_server._row import Row
 from agg_server._seed import await_seed
@@ -24,6 +26,7 @@ from agg_server._session import Session
 from agg_server._tensors import (Overflows, Staging, Tensors, canonical_name,
                                  groups_of, memory_of, named_tensors)
 from agg_server._untraced import untraced, untraced_calls
+from agg_server._warn import warn
 from agg_server._watch import Watch, differ
 from agg_server.client import coordinator_of, rank_of
 from agg_server.errors import (Error, ManifestError, NotNow, VersionGone,
@@ -166,6 +169,7 @@ class Worker:
         if seed == "rank0" and self.rank != 0:
             await_seed(address, options.get("connect_timeout"), options)
         self._session = Session(manifest, address, self.rank, options=options)
+        self._reducer = Reducer(self._session, self.rank)
         try:
             self._check_mode(overlap)
             self._row = Row(self._tensors, self.job.push_dtype, cuda)
@@ -441,6 +445,22 @@ class Worker:
             one = min((size, i) for i, size in enumerate(sizes) if size)[1]
             rows = [row if i == one else None for i, row in enumerate(rows)]
         return rows
+
+    # --- Beside the rounds ---
+
+    def has(self, name: str) -> bool:
+        """Whether it is the name of a tensor that this worker was made of."""
+        return name in self._tensors
+
+    def reduce(self, values: Mapping[str, np.ndarray], op: Optional[str],
+               examples: float) -> dict[str, np.ndarray]:
+        """Of allreduce, with float64 and int64 arrays."""
+        return self._reducer.reduce(values, op, examples)
+
+    @property
+    def reduced_ranks(self) -> tuple[int, ...]:
+        """Whose values are in the last allreduce beside the model."""
+        return self._reducer.ranks
 
     def combine_heard(self) -> None:
         """The last outcome's gradient was stepped."""
@@ -919,23 +939,96 @@ class Worker:
             _log.log(level, "%s", text, exc_info=error)
 
 
+def _array_of(name: str, value: Any, op: Optional[str]) -> np.ndarray:
+    if not isinstance(value, torch.Tensor):
+        return array_of(name, value, op)
+    if value.layout != torch.strided or value.device.type == "meta" or \
+            hasattr(value, "full_tensor") or value.is_quantized:
+        raise ManifestError(f'"{name}" is no plain tensor ({value.layout}, '
+                            f"{value.device}); allowed: dense ones with values")
+    t = value.detach().cpu()
+    if t.dtype == torch.bool or t.is_complex():
+        raise ManifestError(
+            f'"{name}" is {value.dtype}; allowed: floats and integers (count a '
+            "bool's, or reduce real and imaginary parts)")
+    # An uint64 need not be an int64.
+    return array_of(name, (t.double() if t.is_floating_point()
+                           else t).numpy(), op)
+
+
+def _like(name: str, value: Any, found: np.ndarray) -> Any:
+    """`found` as what was given."""
+    if not isinstance(value, torch.Tensor):
+        return found.item() if isinstance(value, (int, float)) else found
+    exact = torch.from_numpy(np.array(found))
+    if found.dtype.kind == "i" and found.size and not (
+            torch.iinfo(value.dtype).min <= found.min() and
+            found.max() <= torch.iinfo(value.dtype).max):
+        raise ManifestError(f'the sum of "{name}" is beyond {value.dtype}; '
+                            "allowed: a wider type, int64 say")
+    result = exact.to(value.device, value.dtype)
+    if exact.isfinite().all() and not result.isfinite().all():
+        warn(f'"{name}" is {value.dtype}, and what came for it is beyond its '
+             "range: it is infinite there. Reduce it as float64")
+    return result
+
+
 @untraced
-def allreduce(tensors: Tensors, worker: Worker, examples: int = 1
-              ) -> dict[str, torch.Tensor]:
-    """The job's combination (Adasum, mean, ...) of all workers' tensors.
+def allreduce(tensors: Any, worker: Worker, examples: float = 1,
+              op: Optional[str] = None) -> Any:
+    """All workers' tensors as one: the job's own by its rule (Adasum, mean,
+    ...), or a few numbers beside the model: {"accuracy": t}.
 
     Args:
-      tensors: by the names that `worker` was made of, same on all workers.
-      worker: of mode "combine": Worker(tensors, mode="combine").
+      tensors: by name, same on all workers. In mode "combine" names that
+        `worker` was made of: a round of the job, which combines them. Else
+        what is reduced beside the model, without a round: floats, or (with
+        "sum") integers, 8,191 numbers in all; tensors, Python's numbers, numpy
+        arrays. One of them without a name, too.
+      examples: that the values are means of: weights. Beside the model 0 says
+        that this worker has none.
+      op: beside the model "mean" (the default) or "sum", in float64.
 
-    Returns new tensors of the same dtypes and devices; what is beyond a
-    dtype's range is infinite, and a warning names it.
-    Raises ManifestError: names, shapes or dtypes that do not fit (nothing is
-    broadcast, integers are refused); Error: no worker's values were finite.
+    Returns new tensors of the same dtypes and devices (numbers for numbers),
+    the same on all workers; what is beyond a float dtype's range is infinite,
+    and a warning names it. No gradient flows through.
+
+    All workers make the same reductions in the same order. Each waits for
+    every worker that is in, for round_timeout, and says for whom; who leaves or
+    is lost is not waited for. `worker.reduced_ranks` has whose values are in the
+    last one, and a warning says if one that is in was left out. What was given
+    to one worker survives the loss of a process. The end of the wait, or
+    Ctrl-C, takes the values back; had the others the result already, it is
+    returned, after Ctrl-C by the next call of the same one.
+
+    Raises ManifestError: names, shapes or dtypes that do not fit, on this
+    worker or between two (nothing is broadcast), or too many numbers; Error:
+    no worker's values were finite (of the job's own tensors).
     """
-    if worker.mode != "combine":
-        raise ManifestError(f'mode is "{worker.mode}"; allowed for '
-                            'allreduce: "combine"')
+    named = tensors if isinstance(tensors, Mapping) else {"value": tensors}
+    if worker.mode == "combine" and isinstance(tensors, Mapping) and (
+            not tensors or any(worker.has(name) for name in tensors)):
+        if op is not None:
+            raise ManifestError(
+                f'op is "{op}", and the job\'s own tensors are combined by its '
+                "rule; allowed: other names, or no op")
+        if examples != int(examples):
+            raise ManifestError(f"examples is {examples}; allowed for the "
+                                "job's own tensors: a whole number")
+        return _combine(tensors, worker, int(examples))
+    if not named:
+        raise ManifestError("nothing is given; allowed: at least one tensor")
+    for name in named:
+        check_name(name)
+    found = worker.reduce({name: _array_of(name, value, op)
+                           for name, value in named.items()}, op, examples)
+    results = {name: _like(name, value, found[name])
+               for name, value in named.items()}
+    return results if isinstance(tensors, Mapping) else results["value"]
+
+
+def _combine(tensors: Tensors, worker: Worker, examples: int
+             ) -> dict[str, torch.Tensor]:
     outcome, pulled = worker.exchange(tensors, Info(examples=examples))
     if not outcome.applied:
         raise Error(f"the round was {outcome.kind}: {outcome.message}")
