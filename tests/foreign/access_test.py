@@ -6,7 +6,7 @@ from access_case import TOKENS, AccessCase, Holder
 from client import Worker, failure, round_of
 from foreign_test_case import TENSORS, Code, values
 from server_process import WAIT, wait_until
-from stubs import admin, agg, control
+from stubs import admin, agg, control, reduction
 
 
 class AccessTest(AccessCase):
@@ -86,7 +86,10 @@ class AccessTest(AccessCase):
                 (thief.coordinator.WaitRound, agg.WaitRequest(
                     epoch=worker.epoch, round=0, session=worker.session)),
                 (thief.coordinator.Leave, agg.LeaveRequest(
-                    epoch=worker.epoch, session=worker.session))):
+                    epoch=worker.epoch, session=worker.session)),
+                (thief.reductions.Reduce, reduction.ReduceRequest(
+                    epoch=worker.epoch, session=worker.session, giver=1,
+                    call=1, what="x", values=[1]))):
             self.assert_fails(Code.PERMISSION_DENIED, "another identity", call,
                               request, timeout=WAIT)
         self.assert_fails(

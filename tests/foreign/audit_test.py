@@ -8,7 +8,7 @@ from access_case import TOKENS, AccessCase
 from client import Worker, failure
 from foreign_test_case import TENSORS, Code, values
 from server_process import WAIT, wait_until
-from stubs import admin, agg
+from stubs import admin, agg, reduction
 
 # By method: its request, and the action, the detail, the rank (-1: of none) and
 # the beginning of the outcome that are audited.
@@ -137,6 +137,8 @@ class SessionsTest(AuditCase):
                                   agg.LeaveRequest(**session)),
             "Coordinator/Attend": (thief.coordinator.Attend,
                                    iter([agg.LeaseRenewal(**session)])),
+            "Reductions/Reduce": (thief.reductions.Reduce,
+                                  reduction.ReduceRequest(**session)),
             "Shard/Push": (thief.shard.Push, iter([frame])),
         }
         for count, (method, (call, request)) in enumerate(calls.items()):

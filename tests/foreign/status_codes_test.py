@@ -11,7 +11,7 @@ from client import SEED, Stream, Worker, failure, round_of
 from foreign_test_case import (REDUCE, TENSORS, WAITS, Code, ForeignTestCase,
                                values)
 from server_process import WAIT, wait_until
-from stubs import admin, agg
+from stubs import admin, agg, reduction
 
 
 class AbortedTest(ForeignTestCase):
@@ -95,6 +95,7 @@ class FailedPreconditionTest(ForeignTestCase):
                 (other.coordinator.WaitRound, agg.WaitRequest()),
                 (other.coordinator.Leave, agg.LeaveRequest()),
                 (other.coordinator.GetStatus, agg.StatusRequest()),
+                (other.reductions.Reduce, reduction.ReduceRequest()),
                 (other.admin.ListTensors, admin.ListTensorsRequest())):
             self.assert_fails(Code.FAILED_PRECONDITION, r"127\.0\.0\.1:\d+",
                               call, request, timeout=WAIT)

@@ -21,18 +21,20 @@ def _generate():
         subprocess.run(
             ["protoc", f"--python_out={folder}", "proto/agg.proto",
              "proto/admin.proto", "proto/control.proto",
-             "proto/region.proto"], cwd=ROOT, check=True)
+             "proto/reduction.proto", "proto/region.proto"], cwd=ROOT,
+            check=True)
         sys.path.insert(0, folder)
         try:
             return (importlib.import_module("proto.agg_pb2"),
                     importlib.import_module("proto.admin_pb2"),
                     importlib.import_module("proto.control_pb2"),
+                    importlib.import_module("proto.reduction_pb2"),
                     importlib.import_module("proto.region_pb2"))
         finally:
             sys.path.remove(folder)
 
 
-agg, admin, control, region = _generate()
+agg, admin, control, reduction, region = _generate()
 
 
 def serialize(message):
@@ -96,6 +98,9 @@ class Peer:
             control.DESCRIPTOR.services_by_name["ShardControl"])
         self.admin = Stub(channel,
                           admin.DESCRIPTOR.services_by_name["Admin"])
+        self.reductions = Stub(
+            channel,
+            reduction.DESCRIPTOR.services_by_name["Reductions"])
 
     def close(self):
         self.channel.close()

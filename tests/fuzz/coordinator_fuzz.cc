@@ -29,6 +29,8 @@ void Do(FuzzJob* job, const fuzz::CoordinatorStep& step) {
       return job->Do(who, step.leave());
     case Step::kStatus:
       return job->Do(who, step.status());
+    case Step::kReduce:
+      return job->Do(who, step.reduce());
     case Step::kPush:
       return job->Do(who, step.push());
     default:

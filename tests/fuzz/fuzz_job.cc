@@ -197,6 +197,24 @@ void FuzzJob::Do(const fuzz::Who& who, v1::LeaveRequest request) {
                                });
 }
 
+void FuzzJob::Do(const fuzz::Who& who, v1::ReduceRequest request) {
+  NoteToken(who.token());
+  FillIn(who, &request);
+  if (!who.as_is()) {
+    if (request.giver() == 0) request.set_giver(1 + who.worker() % 4);
+    if (request.call() == 0) request.set_call(1);
+    if (!request.withdraw()) {
+      if (request.what().empty()) request.set_what("x");
+      if (request.values().empty()) request.add_values(1);
+    }
+  }
+  calls_.Unary<v1::ReduceReply>(FuzzToken(who.token()), std::move(request),
+                                [&](auto* context, auto* request, auto* reply) {
+                                  return services_.reductions(who.shard())
+                                      ->Reduce(context, request, reply);
+                                });
+}
+
 void FuzzJob::Do(const fuzz::Who& who, const v1::StatusRequest& request) {
   calls_.Unary<v1::StatusReply>(FuzzToken(who.token()), request,
                                 [&](auto* context, auto* request, auto* reply) {

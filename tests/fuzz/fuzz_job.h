@@ -15,6 +15,7 @@
 
 #include "proto/admin.pb.h"
 #include "proto/agg.pb.h"
+#include "proto/reduction.pb.h"
 #include "tests/fuzz/fuzz_calls.h"
 #include "tests/fuzz/fuzz_services.h"
 #include "tests/fuzz/honest_worker.h"
@@ -39,6 +40,7 @@ class FuzzJob {
   void Do(const fuzz::Who& who, v1::CommitRequest request);
   void Do(const fuzz::Who& who, v1::WaitRequest request);
   void Do(const fuzz::Who& who, v1::LeaveRequest request);
+  void Do(const fuzz::Who& who, v1::ReduceRequest request);
   void Do(const fuzz::Who& who, const v1::StatusRequest& request);
   void Do(const fuzz::Who& who, v1::PullRequest request);
 

@@ -151,6 +151,7 @@ struct FuzzServices::Services {
   Services(const ShardIdentity& self, const JobInfo& job, ShardEngine* engine,
            Coordinator* coordinator, const CallerGate* gate)
       : coordinator(self, job, coordinator, &open, gate),
+        reductions(self, job, coordinator, gate),
         shard({engine, &open, /*cache=*/nullptr, &reports, coordinator,
                NotTheCoordinator(self, job), gate}),
         admin({self, job, "fuzz", [] {}, gate}, coordinator) {}
@@ -160,6 +161,7 @@ struct FuzzServices::Services {
   uint64_t reports_epoch = 0;
   uint64_t reports_number = 0;
   CoordinatorService coordinator;
+  ReductionService reductions;
   ShardService shard;
   AdminService admin;
 };
@@ -207,6 +209,9 @@ FuzzServices::~FuzzServices() {
 
 CoordinatorMethods* FuzzServices::coordinator(uint32_t shard) {
   return &services_[shard % services_.size()]->coordinator;
+}
+v1::Reductions::CallbackService* FuzzServices::reductions(uint32_t shard) {
+  return &services_[shard % services_.size()]->reductions;
 }
 FuzzServices::Shard* FuzzServices::shard(uint32_t shard) {
   return &services_[shard % services_.size()]->shard;

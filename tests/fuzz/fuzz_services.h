@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "proto/admin.grpc.pb.h"
 #include "proto/agg.grpc.pb.h"
+#include "proto/reduction.grpc.pb.h"
 #include "proto/shard_plan.h"
 #include "server/access/audit_trail.h"
 #include "server/access/caller_gate.h"
@@ -19,6 +20,7 @@
 #include "server/rpc/admin_service.h"
 #include "server/rpc/bidi_stream.h"
 #include "server/rpc/coordinator_service.h"
+#include "server/rpc/reduction_service.h"
 #include "server/rpc/row_reports.h"
 #include "server/rpc/shard_service.h"
 #include "tests/fuzz/job_input.pb.h"
@@ -54,6 +56,7 @@ class FuzzServices {
 
   // By ordinal modulo their number.
   CoordinatorMethods* coordinator(uint32_t shard);
+  v1::Reductions::CallbackService* reductions(uint32_t shard);
   Shard* shard(uint32_t shard);
   AdminMethods* admin(uint32_t shard);
   const CallerGate* gate() const { return gate_.get(); }
