@@ -7,7 +7,7 @@
 # --cpu leaves out the CUDA backend and the GPU's checks, and so needs no nvcc:
 # for hosts and images without a GPU.
 #
-# --visit makes OUT/visit/ instead, for a few minutes on a host with a card:
+# --visit makes OUT/visit/ in place of the archive, for a few minutes on a host with a card:
 # the programs as .tar.gz, the wheel, and the scripts of deploy/bundle/visit,
 # of which `visit.sh` runs the rest. Fails if that exceeds 40 MiB;
 # AGG_CUDA_ARCHS=sm_90 builds for one kind of card alone, smaller and faster.
@@ -147,7 +147,7 @@ echo "${needed#GLIBC_}" >"$bundle/lib/glibc_needed"
 echo "$revision" >"$bundle/lib/revision"
 
 if [[ -n $visit ]]; then
-  rm -rf "$out/visit"
+  rm -rf "$out/visit" "$bundle.tar.zst"
   mkdir "$out/visit"
   deploy/wheel.sh --bin="$links/bin" "$out/visit"
   rm -rf "$links"

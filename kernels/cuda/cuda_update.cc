@@ -165,10 +165,19 @@ class UpdateRun {
                         const UpdateRange& next) {
     return range.num_elements % kChunkElements == 0 &&
            range.begin + range.num_elements == next.range.begin &&
-           update.coefficients == next.coefficients &&
-           update.learning_rate == next.learning_rate &&
-           update.weight_decay == next.weight_decay &&
-           update.trust == next.trust;
+           SameBits(update.coefficients, next.coefficients) &&
+           SameBits<float>(
+               {update.learning_rate, update.weight_decay, update.trust},
+               {next.learning_rate, next.weight_decay, next.trust});
+  }
+
+  // 0.0 and -0.0 give other zeros.
+  template <class Real>
+  static bool SameBits(absl::Span<const Real> a, absl::Span<const Real> b) {
+    return a.size() == b.size() &&
+           std::equal(a.begin(), a.end(), b.begin(), [](Real x, Real y) {
+             return x == y && std::signbit(x) == std::signbit(y);
+           });
   }
 
   bool ChecksFinite() const {

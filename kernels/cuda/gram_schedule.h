@@ -2,9 +2,9 @@
 // ends up: index arithmetic, host and device, so that a test on the host can
 // walk through it.
 //
-// A block's warps take turns along a chunk, a step each: kLoadBytes per lane of
-// each row that the lane reads. With up to 8 rows all lanes of a warp share
-// every row and multiply by themselves.
+// A block's warps take turns along a chunk: kLoadBytes per lane of each row
+// that the lane reads, with more than 8 rows twice, a line. With up to 8 rows
+// all lanes of a warp share every row and multiply by themselves.
 //
 // With more, a warp multiplies with mma.m8n8k4.f64: lane L brings
 // A[L / 4][L % 4] and B[L % 4][L / 4] and gets C[L / 4][2 * (L % 4) + {0, 1}]

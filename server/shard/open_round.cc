@@ -97,14 +97,13 @@ EarlyGrams::Batch EarlyGrams::Take(const std::vector<ElementRange>& ranges,
                                    double max_products) {
   const double num_pairs =
       static_cast<double>(rows_.size()) * (rows_.size() + 1) / 2;
-  const auto num_rows = static_cast<int64_t>(rows_.size());
   Batch batch;
   batch.rows = rows_;
   int64_t num_elements = 0;  // of a row
   for (const int32_t slice : ready_) {
     num_elements += ranges[slice].num_elements;
     const bool full =
-        num_rows * num_elements > kMaxElements ||
+        num_elements > kMaxElements ||
         num_pairs * static_cast<double>(num_elements) > max_products;
     if (full && !batch.slices.empty()) break;
     batch.slices.push_back(slice);

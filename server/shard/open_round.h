@@ -77,11 +77,12 @@ class RowWaves {
 // protects it.
 class EarlyGrams {
  public:
-  // A batch has at most so many elements of rows, 4 GiB of float32, which an
-  // H100 reads in 2 ms. It takes what is complete: the first one of a round is
-  // small, and the rows of the next are copied while a device computes one. A
-  // call costs as much as 200 MB of rows: few and large ones are faster.
-  static constexpr int64_t kMaxElements = int64_t{1} << 30;
+  // A batch has at most so many elements of each row, which two float32 rows
+  // give an H100 for 0.2 ms and a CPU for some 10: phases wait for it. It takes
+  // what is complete: the first one of a round is small, and the rows of the
+  // next are copied while a device computes one. A call costs as much as 60 MB
+  // of rows on that card: few and large ones are faster.
+  static constexpr int64_t kMaxElements = int64_t{1} << 26;
 
   // What the bookkeeping of so many slices takes. The Grams themselves become
   // those of Close, and are counted there.

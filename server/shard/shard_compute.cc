@@ -353,7 +353,7 @@ absl::StatusOr<std::vector<SliceGram>> ShardCompute::Gram(
     size_t end = begin;
     int64_t num_elements = 0;
     while (end < slices.size() && end - begin < batch &&
-           num_elements < kGramElements) {
+           num_elements < EarlyGrams::kMaxElements) {
       num_elements += layout_->ranges[slices[end++]].num_elements;
     }
     const absl::Status status =

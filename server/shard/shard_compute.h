@@ -124,8 +124,8 @@ class ShardCompute {
 
   // Computes partial Grams of slices, given and returned in the layout's order.
   // Those of one call to the backend take kMaxGramBytes at most, besides the
-  // result, and are of kGramElements of each row at most, or of one slice: each
-  // call that ends is progress (P31).
+  // result, and are of EarlyGrams::kMaxElements of each row at most, or of one
+  // slice: each call that ends is progress (P31).
   absl::StatusOr<std::vector<SliceGram>> Gram(
       const std::vector<RoundRow>& rows, const std::vector<int32_t>& slices,
       bool compensated);
@@ -133,7 +133,6 @@ class ShardCompute {
       const RowBuffers& buffers, const std::vector<int32_t>& slices,
       bool compensated);
   static constexpr int64_t kMaxGramBytes = int64_t{16} << 20;
-  static constexpr int64_t kGramElements = int64_t{1} << 26;
 
   absl::StatusOr<std::vector<SliceNorms>> Norms(
       const std::vector<RoundRow>& rows, const StepPlan& step);

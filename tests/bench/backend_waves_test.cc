@@ -22,13 +22,14 @@ std::vector<int64_t> ChunksOf(const std::vector<cuda::Wave>& waves) {
 using Chunks = std::vector<int64_t>;
 
 TEST(BackendWavesTest, ACallOfGramHasAsManySlicesAsTheServerAsksFor) {
-  EXPECT_EQ(ChunksOf(GramWaves(8, 130 * kMi + 1)),
-            (Chunks{128 * kSliceChunks, 2 * kSliceChunks + 1}));
+  EXPECT_EQ(
+      ChunksOf(GramWaves(8, 130 * kMi + 1)),
+      (Chunks{64 * kSliceChunks, 64 * kSliceChunks, 2 * kSliceChunks + 1}));
   EXPECT_EQ(ChunksOf(GramWaves(32, 16 * kMi)), (Chunks{16 * kSliceChunks}));
-  // 10 slices of 100 rows are less than 2^30 elements. 5050 products per
-  // element: the partial sums of 12 would fit.
+  // 5050 products per element: 18 slices are less than 1e11 of them, and the
+  // partial sums of 12 fit.
   EXPECT_EQ(ChunksOf(GramWaves(100, 20 * kMi)),
-            (Chunks{10 * kSliceChunks, 10 * kSliceChunks}));
+            (Chunks{12 * kSliceChunks, 6 * kSliceChunks, 2 * kSliceChunks}));
   // 5 slices of 200 rows are more than 1e11 products; partial sums of 3 fit.
   EXPECT_EQ(ChunksOf(GramWaves(200, 5 * kMi)),
             (Chunks{3 * kSliceChunks, kSliceChunks, kSliceChunks}));

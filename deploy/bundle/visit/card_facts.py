@@ -20,7 +20,7 @@ _ATTRIBUTES = {  # cuda.h, CUdevice_attribute
     102: "virtual_memory_management", 103: "posix_file_descriptors",
     111: "reserved_shared_memory_per_block",
     113: "read_only_host_register_supported", 116: "gpu_direct_rdma",
-    125: "dma_buf", 128: "ipc_events",
+    124: "dma_buf", 125: "ipc_events",
 }
 _BYTES = 64 << 20
 _PORTABLE, _READ_ONLY = 1, 8  # CU_MEMHOSTREGISTER_*
@@ -66,6 +66,8 @@ def main():
             (mmap.PROT_READ | mmap.PROT_WRITE, _PORTABLE, "read and write"),
             (mmap.PROT_READ, _PORTABLE | _READ_ONLY, "read only")):
         memory = libc.mmap(None, _BYTES, access, mmap.MAP_SHARED, descriptor, 0)
+        if memory == ctypes.c_void_p(-1).value:
+            raise SystemExit(f"mmap: {os.strerror(ctypes.get_errno())}")
         begin = time.monotonic()
         error = driver.calls.cuMemHostRegister_v2(
             ctypes.c_void_p(memory), ctypes.c_size_t(_BYTES), flags)

@@ -139,17 +139,31 @@ def run_agg(o):
 
 
 def start(o, role, processes, **more):
-    """Runs processes of a role and waits for them."""
+    """Runs processes of a role; whether one has failed, which ends the others,
+    or whether their parameters differ."""
     given = [f"--{name}={value}" for name, value in more.items()]
     given += [f"--device={o.device}", f"--steps={o.steps}"]
     given += ["--small"] if o.small else []
     running = [subprocess.Popen([sys.executable, __file__, f"--role={role}",
                                  f"--rank={rank}", f"--workers={processes}",
-                                 *given]) for rank in range(processes)]
-    statuses = [process.wait(_SECONDS) for process in running]
-    if any(statuses):
-        say(what=f"{role}, {processes} processes, {more}", failed=statuses)
-    return any(statuses)
+                                 *given], stdout=subprocess.PIPE, text=True)
+               for rank in range(processes)]
+    end = time.monotonic() + _SECONDS
+    while time.monotonic() < end and None in [p.poll() for p in running] and \
+            not any(p.returncode for p in running):
+        time.sleep(0.05)
+    for process in running:
+        if process.poll() is None:
+            process.kill()  # another one has failed, or it took too long
+    statuses = [process.wait() for process in running]
+    lines = [line for process in running for line in process.stdout]
+    sys.stdout.writelines(lines)
+    parameters = {json.loads(line).get("parameters") for line in lines}
+    failed = any(statuses) or len(parameters) > 1
+    if failed:
+        say(what=f"{role}, {processes} processes, {more}", failed=statuses,
+            parameters=sorted(map(str, parameters)))
+    return failed
 
 
 def adasum(rows):

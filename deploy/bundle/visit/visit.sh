@@ -6,10 +6,10 @@
 #
 # first: does it work? facts, conformance, jobs, cuda_kernels, round_device,
 # training_small. second: the numbers of what was mended, and the sanitizers.
-# A part that takes longer than its SECONDS is killed. What every part says goes
-# to the folder OUT (default: ./visit_out), which gets eight files at most:
-# log.txt, as it happens, the benchmarks' JSON and logs.tgz. Needs Python 3 with
-# torch for `facts` and `training`; cuBLAS of its wheels is found.
+# A part that takes longer than its SECONDS is killed, and has failed; the exit
+# status is 1 if one has. What every part says goes to the folder OUT (default:
+# ./visit_out): log.txt, as it happens, the benchmarks' JSON and logs.tgz. Needs
+# Python 3, for the trainings with torch, whose wheels' cuBLAS is found.
 set -uo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -18,19 +18,23 @@ mkdir -p "$out" && out=$(cd "$out" && pwd)
 begin=$SECONDS
 logs=$(mktemp -d)
 work=$(mktemp -d)
-exec > >(tee "$out/log.txt") 2>&1
+exec > >(exec tee "$out/log.txt") 2>&1
+tee=$!
+# Waits for tee: whoever copies the folder then has all of the log.
 trap 'tar -C "$logs" -czf "$out/logs.tgz" .
-  rm -rf "$logs" "$work"; echo "== end, $((SECONDS - begin)) s"' EXIT
+  rm -rf "$logs" "$work"; echo "== end, $((SECONDS - begin)) s"
+  exec >&- 2>&-; wait "$tee"' EXIT
 
-tar -C "$work" -xzf "$here/agg_server_bundle.tar.gz"
+tar -C "$work" -xzf "$here/agg_server_bundle.tar.gz" || exit 1
 checks=$work/agg_server_bundle/checks
 python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir \
-  --target "$work/site" "$here"/agg_server-*.whl
+  --target "$work/site" "$here"/agg_server-*.whl || exit 1
 export PYTHONPATH=$work/site PYTHONUNBUFFERED=1
 echo "== $(cat "$work/agg_server_bundle/lib/revision"), $(date -u +%FT%TZ)," \
   "unpacked after $((SECONDS - begin)) s"
 
 # part NAME SECONDS LINES COMMAND...: prints the last LINES of what COMMAND says.
+failed=0
 part() {
   local name=$1 limit=$2 lines=$3 at=$SECONDS status
   shift 3
@@ -38,7 +42,10 @@ part() {
   status=$?
   echo "== $name: status $status, $((SECONDS - at)) of $limit s"
   # What failed comes first: a log's end need not name it.
-  ((status == 0)) || grep -m 12 -E 'Failure|FAILED|error' "$logs/$name.log"
+  if ((status)); then
+    failed=1
+    grep -m 12 -E 'Failure|FAILED|error' "$logs/$name.log"
+  fi
   tail -n "$lines" "$logs/$name.log" | cut -c 1-400
 }
 
@@ -94,8 +101,8 @@ pcie.link.width.current --format=csv,noheader; uname -r; ulimit -l
     *)
       echo "visit.sh: no part named '$1'; allowed: first, second, facts," \
         "conformance, jobs, smoke, cuda_kernels, round_device, round_gpu, ncu," \
-        "training, training_small, memcheck, racecheck" >&2
-      return 2
+        "training, training_small, memcheck, racecheck"
+      return 1
       ;;
   esac
 }
@@ -110,10 +117,9 @@ case ${1:-} in
       racecheck
     ;;
 esac
-status=0
 for argument in "$@"; do
   seconds=
   [[ $argument != *:* ]] || seconds=${argument#*:}
-  run "${argument%%:*}" "$seconds" || status=$?
+  run "${argument%%:*}" "$seconds" || failed=1
 done
-exit "$status"
+exit "$failed"

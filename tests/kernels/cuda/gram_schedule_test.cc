@@ -3,6 +3,7 @@
 // C[L/4][2*(L%4)+{0,1}]), with whole numbers, so that sums are exact.
 #include "kernels/cuda/gram_schedule.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <utility>
@@ -207,12 +208,16 @@ TEST(GramScheduleTest, TallProductsYieldTheGramMatrix) {
 TEST(GramScheduleTest, EveryByteHasOneLane) {
   for (const int row_lanes : {kQuad, kWarpLanes}) {
     const int step_bytes = StepBytes(row_lanes);
-    EXPECT_EQ(kChunkElements * 2 % (kGramWarps * step_bytes), 0);
+    // A warp takes a line, or more, before the next one's turn.
+    const int turn_bytes = std::max(step_bytes, kLineBytes);
+    EXPECT_EQ(kChunkElements * 2 % (kGramWarps * turn_bytes), 0);
     for (const int num_bytes : {2, 63, 64, 66, 2048, 5000, 65536}) {
       std::vector<int> owners(num_bytes, 0);
       for (int warp = 0; warp < kGramWarps; ++warp) {
-        for (int at = warp * step_bytes; at < num_bytes;
-             at += kGramWarps * step_bytes) {
+        for (int step = 0; step * step_bytes < num_bytes; ++step) {
+          const int in_turn = step * step_bytes % turn_bytes;
+          const int turn = step * step_bytes / turn_bytes;
+          const int at = (turn * kGramWarps + warp) * turn_bytes + in_turn;
           // One of the lanes that have other rows at the same place.
           for (int lane = 0; lane < row_lanes; ++lane) {
             const int begin = at + LaneByte(lane, row_lanes);

@@ -70,9 +70,15 @@ class WithDriver(JobCase):
                 self.asked += 1
                 return 1
 
-        patch = mock.patch.object(_cuda._abi, "load", Library)
-        patch.start()
-        self.addCleanup(patch.stop)
+        zeros = torch.zeros
+
+        def zeros_of(*shape, device=None, **more):
+            made = zeros(*shape, **more)
+            return on_device(made) if device == _CUDA else made
+        for patch in (mock.patch.object(_cuda._abi, "load", Library),
+                      mock.patch.object(torch, "zeros", zeros_of)):
+            patch.start()
+            self.addCleanup(patch.stop)
 
 
 class CudaTest(WithDriver):

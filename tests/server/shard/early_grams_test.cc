@@ -67,35 +67,33 @@ TEST_F(EarlyGramsTest, CompleteSlicesAreTakenOnce) {
 }
 
 TEST_F(EarlyGramsTest, WhatWasCompleteFirstIsTakenFirst) {
-  // Of two rows, whose batches have 64 such slices.
   constexpr int kMost = 64;
   constexpr int kSlices = kMost + 2;
   const std::vector<ElementRange> ranges(
-      kSlices, ElementRange{0, EarlyGrams::kMaxElements / 2 / kMost});
+      kSlices, ElementRange{0, EarlyGrams::kMaxElements / kMost});
   early_.Expect(kRows, kSlices);
   for (int slice = kSlices - 1; slice >= 0; --slice) {
     early_.SliceComplete(slice);
   }
-  const double any = 1e12;
-  const EarlyGrams::Batch first = early_.Take(ranges, any);
+  const EarlyGrams::Batch first = early_.Take(ranges, kMaxProducts);
   EXPECT_EQ(first.slices.size(), kMost);
   EXPECT_EQ(first.slices.front(), 2);
   EXPECT_EQ(first.slices.back(), kSlices - 1);
   early_.Finish(GramsOf(first));
   EXPECT_TRUE(early_.any_ready());
-  EXPECT_THAT(early_.Take(ranges, any).slices, ElementsAre(0, 1));
+  EXPECT_THAT(early_.Take(ranges, kMaxProducts).slices, ElementsAre(0, 1));
   EXPECT_FALSE(early_.any_ready());
 }
 
 TEST_F(EarlyGramsTest, ABatchIsBoundedByItsWorkButHasASlice) {
   // Two rows have three pairs.
-  constexpr int64_t most = 1000;
+  constexpr int64_t kMost = 1000;
   const std::vector<ElementRange> ranges = {
-      {0, most / 2}, {0, most / 2}, {0, most / 2}, {0, 10 * most}};
+      {0, kMost / 2}, {0, kMost / 2}, {0, kMost / 2}, {0, 10 * kMost}};
   for (int slice = 0; slice < 4; ++slice) early_.SliceComplete(slice);
   for (const std::vector<int32_t>& expected :
        std::vector<std::vector<int32_t>>{{0, 1}, {2}, {3}}) {
-    const EarlyGrams::Batch batch = early_.Take(ranges, 3.0 * most);
+    const EarlyGrams::Batch batch = early_.Take(ranges, 3.0 * kMost);
     EXPECT_EQ(batch.slices, expected);
     early_.Finish(GramsOf(batch));
   }

@@ -171,8 +171,7 @@ class Staging:
 
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
         self._shapes = [t.shape for t in tensors]
-        self._buffers: dict[tuple[int, torch.dtype, torch.device],
-                            torch.Tensor] = {}
+        self._buffers: dict[tuple[int, torch.dtype], torch.Tensor] = {}
 
     def shape(self, index: int) -> torch.Size:
         """Of tensor `index`, when this was made."""
@@ -182,14 +181,14 @@ class Staging:
                beside: Optional[torch.Tensor] = None) -> torch.Tensor:
         """Of tensor `index`: row-major, on the device of `beside`, or in this
         process's memory."""
-        key = index, dtype, (torch.device("cpu") if beside is None
-                             else beside.device)
-        if key not in self._buffers:
-            self._buffers[key] = (
-                torch.zeros(self._shapes[index], dtype=dtype, device="cpu")
-                if beside is None else
-                beside.new_zeros(self._shapes[index], dtype=dtype))
-        return self._buffers[key]
+        device = torch.device("cpu") if beside is None else beside.device
+        key = index, dtype
+        there = self._buffers.get(key)
+        if there is None or there.device != device:  # the model was moved
+            there = torch.zeros(self._shapes[index], dtype=dtype,
+                                device=device)
+            self._buffers[key] = there
+        return there
 
 
 def memory_of(tensor: torch.Tensor) -> Memory:

@@ -115,8 +115,8 @@ def _bits(*tensors: torch.Tensor) -> list[torch.Tensor]:
 
 def differ(tensors: Sequence[torch.Tensor], values: Sequence[torch.Tensor]
            ) -> list[int]:
-    """The indices of tensors that are not what these float32 values on the
-    host would be in them."""
+    """The indices of tensors that are not what these float32 values
+    would be in them."""
     found = []
     for index, (tensor, value) in enumerate(zip(tensors, values)):
         own = tensor.detach()

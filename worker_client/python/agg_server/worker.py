@@ -84,8 +84,10 @@ class Worker:
             backward() for each step(), those before it in no_sync(); gradients
             stay as backward() leaves them; no DistributedDataParallel.
           zero_copy: pulls write into the parameters, which are undefined after
-            a step() that failed or that Ctrl-C has ended. Saves a copy, and on
-            a CUDA device the way by the host where the shard computes there.
+            a step() that failed or that Ctrl-C has ended. Saves a copy, and
+            the memory beside the parameters that it comes from: 4 bytes for
+            each, on their device. (What is not contiguous float32 has that
+            memory all the same.) Of mode "server".
           job: of several that agg-launch has started (--job), in place of
             coordinator.
           replicated: of mode "combine": the tensors are parameters that all
@@ -101,8 +103,9 @@ class Worker:
             where a shard of this host shares its memory. error_feedback: True:
             what rounding to the job's push_dtype leaves out of a row goes into
             the next one, False: it is lost; default: True for int8 alone.
-            cuda_rows: False: tensors of CUDA devices are copied to the host by
-            torch, and the client sees copies alone.
+            cuda_rows: False: tensors of CUDA devices are copied to the host,
+            and what is pulled from there, by torch; the client sees copies
+            alone.
             tls: agg.Tls, for a job with TLS; default: the environment's.
 
         Raises:
@@ -149,9 +152,10 @@ class Worker:
         listed = list(self._tensors.values())
         names = list(self._tensors)
         cuda = Cuda(options.get("cuda_rows") is not False)
-        # No parameter. (With zero_copy it is needed to begin with alone, and
-        # a device may have no room for it.)
-        self._beside = Pulled(listed, False, None if zero_copy else cuda, names)
+        # No parameter. (Where pulls go into the parameters it is needed to
+        # begin with alone, and a device may have no room for it.)
+        self._beside = Pulled(listed, False, None if zero_copy and
+                              mode == "server" else cuda, names)
         self._pulled = (Pulled(listed, True, cuda, names) if zero_copy
                         else self._beside)
         self._views = Memories(_abi.View, len(listed))
