@@ -105,8 +105,6 @@ class EmulatedReportTest(unittest.TestCase):
                         expected.add(("gram", route, num_rows, dtype, None))
                 if num_rows in (8, 32):
                     expected.add(("gram", "one launch", num_rows, dtype, None))
-                if num_rows == 8:
-                    expected.add(("update", "one launch", 8, dtype, "sgd"))
                 for optimizer in ("sgd", "adamw", "lamb"):
                     if num_rows <= 32:
                         expected.add(("update", "hand", num_rows, dtype,
