@@ -29,7 +29,8 @@ Json ExactNumbers(const std::vector<double>& values);
 Json RoundedNumbers(const std::vector<double>& values);
 
 // Texts. Both are well-formed UTF-8: bytes of strings that are not become
-// U+FFFD. Control characters and others that are not shown (utf8.h) are escaped.
+// U+FFFD. Control characters and others that are not shown (utf8.h) are
+// escaped.
 //
 // Without spaces, and safe inside a <script> element: <, > and & are escaped.
 std::string CompactJson(const Json& value);

@@ -73,8 +73,9 @@ class CheckpointKeeper {
   // The text of a checkpoint's manifest.json, which may be the other job's.
   // Errors name the file; DATA_LOSS: it is damaged.
   absl::StatusOr<std::string> ReadManifest(const CheckpointId& id) const;
-  // Checks that the parts that this shard, `ordinal` of `num_shards`, would load
-  // are whole, as the manifest says. `progress`: as CheckpointReader has it.
+  // Checks that the parts that this shard, `ordinal` of `num_shards`, would
+  // load are whole, as the manifest says. `progress`: as CheckpointReader has
+  // it.
   absl::Status Verify(const std::string& manifest_json, int ordinal,
                       int num_shards, Progress* progress) const;
   // The parts that this process can read of a checkpoint.
