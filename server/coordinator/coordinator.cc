@@ -1639,8 +1639,7 @@ void Coordinator::ForgetManifest(PeerGroup* peers, uint64_t epoch) {
   if (!status.ok()) LogWarning("forgetting its manifest: ", status.ToString());
 }
 
-// --- The loop's half of a join
-// ------------------------------------------------
+// --- The loop's half of a join -----------------------------------------------
 
 void Coordinator::FinishJoin(const std::shared_ptr<PendingJoin>& join,
                              const Reservation& reservation) {
