@@ -185,14 +185,16 @@ class Chaos:
         return json.loads(run.stdout) if run.returncode == 0 else None
 
     def settle(self, before, must_change):
-        """Waits until rounds are open again; returns the status."""
+        """Waits until rounds are open again, or the job has finished, whose
+        epoch need not change any more; returns the status."""
         deadline = time.monotonic() + SETTLE_SECONDS
         status = None
         while time.monotonic() < deadline:
             self.shards.processes.check()
             status = self.status()
             if (status and status["phase"] in ("open", "closing", "finished")
-                    and (not must_change or status["epoch"] != before["epoch"])
+                    and (not must_change or status["phase"] == "finished"
+                         or status["epoch"] != before["epoch"])
                     and (not self.replicated or status["replicated"])):
                 return status
             time.sleep(0.02)

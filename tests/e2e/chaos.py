@@ -28,6 +28,7 @@ differs, and where the logs are.
 
 import argparse
 import collections
+import fcntl
 import hashlib
 import json
 import os
@@ -54,6 +55,9 @@ TEARS = ("empty", "older", "cut")
 CUT_SECONDS = (0.0, 1.5)
 EARLY_SECONDS = 1.5
 SILENT_SECONDS = 120  # without a round: the job hangs
+# What rank 0 may say unheard: a few rounds. It waits then, and so does the job,
+# so that no event is due before the one ahead of it is over.
+PIPE_BYTES = 4096
 
 
 def config_text(options, addresses, folder, more=""):
@@ -141,7 +145,7 @@ class Job:
                                   if item[1] not in self.workers]
 
     def replace_worker(self, rank):
-        """Of one that has ended, as it had to."""
+        """Starts the next process of a rank whose last one has ended."""
         ended = self.workers[rank]
         self.processes.running = [item for item in self.processes.running
                                   if item[1] != ended]
@@ -149,7 +153,7 @@ class Job:
         self.worker_lives += 1
 
     def start_worker(self, rank):
-        return self.processes.start(
+        worker = self.processes.start(
             f"worker_{rank}_life_{self.worker_lives}",
             [self.bin / "tests" / "e2e" / "chaos_worker",
              f"--coordinator={self.coordinator}", f"--rank={rank}",
@@ -160,6 +164,9 @@ class Job:
              f"--save={self.folder / f'parameters_{rank}'}"],
             stdout=subprocess.PIPE if rank == 0 else None,
             more=self.environment)
+        if rank == 0:
+            fcntl.fcntl(worker.stdout, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        return worker
 
     def lines(self):
         """What rank 0 says of each round, until its last life ends."""

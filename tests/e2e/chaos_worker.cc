@@ -3,7 +3,8 @@
 // bytes whatever its shards went through. Used by chaos.py.
 //
 // Prints a JSON line per round: {"version": V, "included": B, "seconds": S}, as
-// long as the round took from the push to the parameters. At version
+// long as the round took from the push to the parameters. A line has some 500
+// bytes, so that it waits after a few of them when nobody reads. At version
 // --rounds it saves the parameters as float32, little endian, and leaves. A
 // worker that is started again goes on from the job's newest version.
 #include <chrono>
@@ -126,7 +127,7 @@ absl::Status Run() {
       if (!outcome.ok()) return outcome.status();
       const std::chrono::duration<double> seconds =
           std::chrono::steady_clock::now() - began;
-      std::printf("{\"version\": %llu, \"included\": %s, \"seconds\": %f}\n",
+      std::printf("{\"version\": %llu, \"included\": %s, \"seconds\": %500f}\n",
                   static_cast<unsigned long long>((*client)->version()),
                   outcome->included ? "true" : "false", seconds.count());
       std::fflush(stdout);
