@@ -10,6 +10,7 @@
 #include "server/access/audit_event.h"
 #include "server/base/clock.h"
 #include "server/base/log.h"
+#include "server/base/status_macros.h"
 #include "server/base/token_file.h"
 
 namespace agg {
@@ -30,10 +31,9 @@ absl::StatusOr<std::unique_ptr<AccessParts>> AccessParts::Make(
   }
   parts->audit_ = std::make_unique<AuditTrail>(Clock::Real(), write);
   if (options.on()) {
-    absl::StatusOr<std::unique_ptr<Identities>> identities =
-        Identities::Make(options, Clock::Real());
-    if (!identities.ok()) return identities.status();
-    parts->identities_ = *std::move(identities);
+    AGG_ASSIGN_OR_RETURN(std::unique_ptr<Identities> identities,
+                         Identities::Make(options, Clock::Real()));
+    parts->identities_ = std::move(identities);
     parts->denials_.set_num_identities(options.identities.size());
   }
   std::map<std::string, CallLimits> limits;
@@ -79,16 +79,15 @@ absl::StatusOr<RegionGrant> AccessParts::GrantRegions(
         query.session == 0 ? "agg.v1.Shard/Pull" : "agg.v1.Shard/Push";
     Credentials credentials;
     if (!query.token.empty()) credentials.token = query.token;
-    const absl::StatusOr<Caller> caller =
-        gate_->Admit(credentials, "unix:shared memory", method);
-    if (!caller.ok()) return caller.status();
+    AGG_ASSIGN_OR_RETURN(
+        const Caller caller,
+        gate_->Admit(credentials, "unix:shared memory", method));
     if (query.session != 0) {
       const uint64_t epoch =
           query.epoch == 0 ? engine->Status().epoch : query.epoch;
-      const absl::Status status =
-          gate_->CheckSession(*caller, engine->OwnerOf(epoch, query.session),
-                              method, query.session);
-      if (!status.ok()) return status;
+      AGG_RETURN_IF_ERROR(
+          gate_->CheckSession(caller, engine->OwnerOf(epoch, query.session),
+                              method, query.session));
     }
   }
   absl::StatusOr<RegionGrant> grant = engine->GrantRegions(query);

@@ -18,6 +18,7 @@
 #include "proto/shard_plan.h"
 #include "server/base/address.h"
 #include "server/base/log.h"
+#include "server/base/status_macros.h"
 #include "server/base/version.h"
 #include "server/combine/options.h"
 #include "server/coordinator/job_record.h"
@@ -201,10 +202,9 @@ absl::Status Observation::Serve(const std::string& bind, int port,
       return ChromeTrace(page_.metrics.job, history_.Points());
     };
   }
-  absl::StatusOr<std::unique_ptr<MetricsServer>> server =
-      MetricsServer::Start(bind, port, metrics_, std::move(pages), transport);
-  if (!server.ok()) return server.status();
-  server_ = *std::move(server);
+  AGG_ASSIGN_OR_RETURN(
+      server_,
+      MetricsServer::Start(bind, port, metrics_, std::move(pages), transport));
   LogInfo("metrics and status page on port ", server_->port(),
           transport.tls == nullptr ? "" : ", with TLS");
   return absl::OkStatus();

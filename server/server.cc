@@ -28,6 +28,7 @@
 #include "server/base/limited_files.h"
 #include "server/base/local_socket.h"
 #include "server/base/log.h"
+#include "server/base/status_macros.h"
 #include "server/base/tick_clock.h"
 #include "server/base/version.h"
 #include "server/bind_host.h"
@@ -125,8 +126,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
     return absl::InvalidArgumentError("make_backend is missing");
   }
   std::unique_ptr<Server> server(new Server(options, start));
-  const absl::Status status = server->StartParts();
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(server->StartParts());
   return server;
 }
 
@@ -199,10 +199,10 @@ absl::Status Server::OpenCheckpoints() {
   checkpoints_ = std::make_unique<CheckpointFolder>(*std::move(folder));
   const std::string& other = options_.coordinator.checkpoint.restore_job;
   if (other.empty()) return absl::OkStatus();
-  absl::StatusOr<CheckpointFolder> lender =
-      CheckpointFolder::Make(files_.get(), path, other, life_);
-  if (!lender.ok()) return lender.status();
-  lender_ = std::make_unique<CheckpointFolder>(*std::move(lender));
+  AGG_ASSIGN_OR_RETURN(
+      CheckpointFolder lender,
+      CheckpointFolder::Make(files_.get(), path, other, life_));
+  lender_ = std::make_unique<CheckpointFolder>(std::move(lender));
   return absl::OkStatus();
 }
 
@@ -259,10 +259,9 @@ absl::Status Server::StartObservation() {
   exposure.insecure = IsInsecure(bind_host_, options_.security.tls()) ||
                       (ServesMetrics() && http_.insecure);
   exposure.shows_tensors = http_.shows_tensors;
-  absl::StatusOr<std::unique_ptr<Observation>> observation =
-      Observation::Make(options_, start_.ordinal, engine_.get(), exposure);
-  if (!observation.ok()) return observation.status();
-  observation_ = *std::move(observation);
+  AGG_ASSIGN_OR_RETURN(
+      observation_,
+      Observation::Make(options_, start_.ordinal, engine_.get(), exposure));
   observation_->SetCalls(&calls_);
   observation_->SetDenials(access_->denials());
   observation_->SetTls(tls_.get());
@@ -349,10 +348,8 @@ absl::Status Server::StartRpc(int port) {
       neighbours_->SetShards(shards);
     };
   }
-  absl::StatusOr<std::unique_ptr<RpcServer>> server =
-      RpcServer::Start(rpc, engine_.get(), coordinator_.get());
-  if (!server.ok()) return server.status();
-  rpc_ = *std::move(server);
+  AGG_ASSIGN_OR_RETURN(
+      rpc_, RpcServer::Start(rpc, engine_.get(), coordinator_.get()));
   EndConnectionsWithTheirCa();
   LogInfo(name(), " listens on ", FormatAddress({bind_host_, rpc_->port()}));
   if (!local_socket_.empty()) {
@@ -521,17 +518,14 @@ std::string OwnHostName() {
 // What is wrong with the files is said here, and not by each connection.
 absl::Status Server::Secure(const Address& address) {
   const SecuritySettings& security = options_.security;
-  absl::Status status =
-      CheckBind(bind_host_, security.tls(), security.insecure);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(CheckBind(bind_host_, security.tls(), security.insecure));
   WarnAboutBind(address, bind_host_, security.tls());
   http_ = RulesOfHttp(security, options_.metrics.bind, bind_host_);
   if (!security.tls()) return absl::OkStatus();
   tls_ = std::make_unique<TlsReload>(security.files, security.reload,
                                      Clock::Real());
-  status = tls_->Open();
-  if (status.ok()) status = CheckTlsOptions(security.peers, absl::Now());
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(tls_->Open());
+  AGG_RETURN_IF_ERROR(CheckTlsOptions(security.peers, absl::Now()));
   LogInfo("TLS with ", security.files.certificate,
           tls_->has_ca() ? "; who connects shows a certificate of "
                          : "; nobody is asked for a certificate",
@@ -562,10 +556,7 @@ absl::Status Server::StartMetrics() {
   HttpTransport transport;
   transport.strict = http_.strict;
   if (http_.tls) {
-    absl::StatusOr<std::unique_ptr<TlsAcceptor>> acceptor =
-        TlsAcceptor::Make(tls_.get());
-    if (!acceptor.ok()) return acceptor.status();
-    http_tls_ = *std::move(acceptor);
+    AGG_ASSIGN_OR_RETURN(http_tls_, TlsAcceptor::Make(tls_.get()));
     transport.tls = http_tls_.get();
   }
   MetricsPages pages;

@@ -15,6 +15,7 @@
 #include "server/base/address.h"
 #include "server/base/field_error.h"
 #include "server/base/malloc_tuning.h"
+#include "server/base/status_macros.h"
 #include "server/tls/tls_files.h"
 #include "worker_client/channel.h"
 #include "worker_client/client_core.h"
@@ -43,8 +44,7 @@ absl::Status CheckOptions(const ClientOptions& options) {
     return FieldError("copy_threads", absl::StrCat(options.copy_threads),
                       absl::StrCat("1 to ", CopyThreads::kMaxThreads));
   }
-  const absl::Status tls = CheckTlsOptions(options.tls, absl::Now());
-  if (!tls.ok()) return tls;
+  AGG_RETURN_IF_ERROR(CheckTlsOptions(options.tls, absl::Now()));
   const absl::Status address = CheckAddress("coordinator", options.coordinator);
   if (!address.ok() || options.observer) return address;
   if (options.rank < 0) {
@@ -70,9 +70,8 @@ absl::Status CheckDescription(const v1::JoinReply& reply) {
 absl::Status CheckTokens(const ClientOptions& options, const JobView& view) {
   for (size_t i = 0; i < view.names().size(); ++i) {
     if (view.local(i)) continue;
-    const absl::Status status = CheckToken(
-        options.token_file, view.names()[i].address, options.tls.any());
-    if (!status.ok()) return status;
+    AGG_RETURN_IF_ERROR(CheckToken(options.token_file, view.names()[i].address,
+                                   options.tls.any()));
   }
   return absl::OkStatus();
 }
@@ -80,9 +79,8 @@ absl::Status CheckTokens(const ClientOptions& options, const JobView& view) {
 absl::StatusOr<ShardRouter> RouterOf(const ClientOptions& options,
                                      const JobView& view) {
   const v1::JoinReply& description = view.reply();
-  absl::Status status = CheckDescription(description);
-  if (status.ok()) status = CheckTokens(options, view);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(CheckDescription(description));
+  AGG_RETURN_IF_ERROR(CheckTokens(options, view));
   return ShardRouter::Create(FromProto(description.manifest()),
                              description.shards_size());
 }
@@ -110,24 +108,22 @@ absl::StatusOr<std::unique_ptr<AggClient>> AggClient::Connect(
     ClientOptions options) {
   options.tls = WithTlsEnvironment(options.tls);
   options.token_file = WithTokenEnvironment(options.token_file);
-  absl::Status status = CheckOptions(options);
-  if (status.ok()) status = CheckNotForked();
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(CheckOptions(options));
+  AGG_RETURN_IF_ERROR(CheckNotForked());
   NoteConnecting();
   if (options.tune_malloc) TuneMalloc();
-  absl::StatusOr<std::unique_ptr<Membership>> membership =
-      Membership::Open(options);
-  if (!membership.ok()) return membership.status();
-  const Membership::View view = (*membership)->view();
+  AGG_ASSIGN_OR_RETURN(std::unique_ptr<Membership> membership,
+                       Membership::Open(options));
+  const Membership::View view = membership->view();
   absl::StatusOr<ShardRouter> router = RouterOf(options, *view);
   if (!router.ok()) {
     if (!options.observer) {
-      CoordinatorSession(options, membership->get()).Leave(*view).IgnoreError();
+      CoordinatorSession(options, membership.get()).Leave(*view).IgnoreError();
     }
     return router.status();
   }
   return absl::WrapUnique(new AggClient(std::make_unique<ClientCore>(
-      options, *std::move(membership), *std::move(router))));
+      options, std::move(membership), *std::move(router))));
 }
 
 absl::StatusOr<RoundOutcome> AggClient::Seed(
@@ -137,10 +133,9 @@ absl::StatusOr<RoundOutcome> AggClient::Seed(
 }
 
 absl::StatusOr<RoundOutcome> AggClient::SeedFile(const std::string& npz_path) {
-  absl::StatusOr<std::vector<NpzTensor>> tensors = ReadNpz(npz_path);
-  if (!tensors.ok()) return tensors.status();
+  AGG_ASSIGN_OR_RETURN(std::vector<NpzTensor> tensors, ReadNpz(npz_path));
   for (const TensorSpec& spec : manifest().tensors) {
-    for (const NpzTensor& tensor : *tensors) {
+    for (const NpzTensor& tensor : tensors) {
       if (tensor.name != spec.name || tensor.shape == spec.shape) continue;
       return absl::InvalidArgumentError(absl::StrCat(
           npz_path, ": tensor \"", spec.name, "\" has the shape [",
@@ -149,7 +144,7 @@ absl::StatusOr<RoundOutcome> AggClient::SeedFile(const std::string& npz_path) {
     }
   }
   std::vector<TensorView> views;
-  for (const NpzTensor& tensor : *tensors) {
+  for (const NpzTensor& tensor : tensors) {
     views.emplace_back(tensor.name, tensor.values);
   }
   return Seed(views);
@@ -235,12 +230,11 @@ RoundOperation AggClient::Handle(std::shared_ptr<OperationState> state) const {
 
 absl::StatusOr<uint64_t> AggClient::PullLatest(
     absl::Span<const MutableTensorView> parameters, Precision precision) {
-  absl::StatusOr<PullInto> into = core_->IntoOf(parameters);
-  if (!into.ok()) return into.status();
+  AGG_ASSIGN_OR_RETURN(PullInto into, core_->IntoOf(parameters));
   PullArrivals arrivals(&core_->router());
-  into->arrivals = &arrivals;
-  into->precision = precision;
-  return core_->PullLatest(*into);
+  into.arrivals = &arrivals;
+  into.precision = precision;
+  return core_->PullLatest(into);
 }
 
 absl::StatusOr<uint64_t> AggClient::LatestVersion() {
@@ -258,10 +252,9 @@ absl::StatusOr<RoundOutcome> AggClient::Wait(uint64_t version) {
 absl::StatusOr<Reduction> AggClient::Reduce(const std::string& what,
                                             absl::Span<const double> values) {
   const auto made = std::make_shared<Reduction>();
-  const absl::Status status =
+  AGG_RETURN_IF_ERROR(
       Operation(operations_->Reduce(what, {values.begin(), values.end()}, made))
-          .Wait();
-  if (!status.ok()) return status;
+          .Wait());
   return *made;
 }
 

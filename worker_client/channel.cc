@@ -19,6 +19,7 @@
 #include "server/base/field_error.h"
 #include "server/base/local_socket.h"
 #include "server/base/mutex.h"
+#include "server/base/status_macros.h"
 #include "server/base/token_file.h"
 
 namespace agg {
@@ -33,10 +34,7 @@ absl::StatusOr<std::shared_ptr<TokenFile>> FileAt(const std::string& path) {
   MutexLock lock(mutex);
   std::shared_ptr<TokenFile>& file = (*files)[path];
   if (file != nullptr) return file;
-  absl::StatusOr<std::unique_ptr<TokenFile>> opened =
-      TokenFile::Open(path, Clock::Real());
-  if (!opened.ok()) return opened.status();
-  file = *std::move(opened);
+  AGG_ASSIGN_OR_RETURN(file, TokenFile::Open(path, Clock::Real()));
   return file;
 }
 

@@ -16,6 +16,7 @@
 #include "proto/agg.pb.h"
 #include "proto/shard_plan.h"
 #include "server/base/field_error.h"
+#include "server/base/status_macros.h"
 #include "server/base/utf8.h"
 #include "worker_client/client_event.h"
 #include "worker_client/frame_source.h"
@@ -169,8 +170,7 @@ absl::Status ClientCore::PushOwed(const View& view, const RowName& name,
   meta.set_kind(name.seed ? v1::SEED : v1::GRADIENT);
   meta.set_attempt(name.attempt);
   if (MayTry(*view, *owed, wish)) {
-    const absl::Status tried = TryTrip(view, meta, name, row, wish);
-    if (!tried.ok()) return tried;
+    AGG_RETURN_IF_ERROR(TryTrip(view, meta, name, row, wish));
     if (wish->outcome.has_value()) return absl::OkStatus();
     owed = Owed(view, name);
     if (!owed.ok()) return owed.status();
@@ -234,14 +234,12 @@ absl::StatusOr<RoundOutcome> ClientCore::CommitOnce(const View& view,
                                                     GrowingRow* gradient,
                                                     const CallLimit& limit) {
   CatchUp(*view);
-  const absl::Status standing = membership_->CheckStanding(*view);
-  if (!standing.ok()) return standing;
+  AGG_RETURN_IF_ERROR(membership_->CheckStanding(*view));
   // Only the outcome is missing.
   if (IsPast(*view, row.round)) {
     return session_.WaitRound(*view, row.round, row, limit);
   }
-  const absl::Status takes_part = CheckFirstRound(*view, row.round);
-  if (!takes_part.ok()) return takes_part;
+  AGG_RETURN_IF_ERROR(CheckFirstRound(*view, row.round));
   if (gradient != nullptr) {
     if (!push_turn_.Take(limit.cancel)) return limit.cancelled();
     const absl::Status pushed = PushOwed(view, row, gradient);
@@ -275,12 +273,10 @@ absl::StatusOr<RoundOutcome> ClientCore::CommitRow(const RowName& row,
                                                    CancelSource* cancel) {
   const CallLimit limit(absl::Now() + options_.round_timeout, cancel);
   absl::StatusOr<RoundOutcome> outcome;
-  const absl::Status status =
-      membership_->Persist(limit, [&](const View& view) {
-        outcome = CommitOnce(view, row, info, gradient, limit);
-        return outcome.status();
-      });
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(membership_->Persist(limit, [&](const View& view) {
+    outcome = CommitOnce(view, row, info, gradient, limit);
+    return outcome.status();
+  }));
   {
     MutexLock lock(&custody_mutex_);
     if (custody_.row() == row) custody_.Know();
@@ -325,18 +321,17 @@ absl::StatusOr<Reduction> ClientCore::ReduceOnce(const View& view,
   const Standing standing = membership_->standing(*view);
   // A new session of the rank gives what the former one has given.
   if (standing == Standing::kRewound || standing == Standing::kUnseeded) {
-    const absl::Status status = membership_->CheckStanding(*view);
-    if (!status.ok()) return status;  // another thread may have pulled
+    AGG_RETURN_IF_ERROR(
+        membership_->CheckStanding(*view));  // another thread may have pulled
   }
   while (true) {
-    const absl::StatusOr<CoordinatorSession::Reduced> reduced =
-        session_.Reduce(*view, call, limit);
-    if (!reduced.ok()) return reduced.status();
-    if (reduced->withdrawn) {
+    AGG_ASSIGN_OR_RETURN(const CoordinatorSession::Reduced reduced,
+                         session_.Reduce(*view, call, limit));
+    if (reduced.withdrawn) {
       return absl::InternalError("the values of a reduction were taken back");
     }
-    if (reduced->waiting_for.empty()) return reduced->made;
-    *waits = WaitText(call.what, reduced->waiting_for, reduced->note);
+    if (reduced.waiting_for.empty()) return reduced.made;
+    *waits = WaitText(call.what, reduced.waiting_for, reduced.note);
     report->Say(*waits, absl::Now());
   }
 }
@@ -344,19 +339,19 @@ absl::StatusOr<Reduction> ClientCore::ReduceOnce(const View& view,
 absl::StatusOr<Reduction> ClientCore::Withdraw(const ReductionCall& call) {
   ReductionCall back = call;
   back.withdraw = true;
-  const absl::StatusOr<CoordinatorSession::Reduced> reduced = session_.Reduce(
-      *membership_->view(), back, CallLimit(absl::Now() + kWithdrawTimeout));
-  if (!reduced.ok()) return reduced.status();
-  if (reduced->withdrawn) return absl::CancelledError("taken back");
-  return reduced->made;
+  AGG_ASSIGN_OR_RETURN(
+      const CoordinatorSession::Reduced reduced,
+      session_.Reduce(*membership_->view(), back,
+                      CallLimit(absl::Now() + kWithdrawTimeout)));
+  if (reduced.withdrawn) return absl::CancelledError("taken back");
+  return reduced.made;
 }
 
 // The same values are given again, by the same name, until the sums are there.
 absl::StatusOr<Reduction> ClientCore::Reduce(const std::string& what,
                                              const std::vector<double>& values,
                                              CancelSource* cancel) {
-  const absl::Status pushes = CheckPushes();
-  if (!pushes.ok()) return pushes;
+  AGG_RETURN_IF_ERROR(CheckPushes());
   if (ValidUtf8(what) != what) {
     return FieldError("what", Shown(what.substr(0, kMaxShown)), "UTF-8");
   }
@@ -455,8 +450,7 @@ absl::Status ClientCore::CheckAwaited(const JobView& view,
 absl::Status ClientCore::Pull(uint64_t version, const PullInto& into) {
   const CallLimit limit(absl::Now() + options_.round_timeout, into.cancel);
   return membership_->Persist(limit, [&](const View& view) -> absl::Status {
-    const absl::Status awaited = CheckAwaited(*view, version);
-    if (!awaited.ok()) return awaited;
+    AGG_RETURN_IF_ERROR(CheckAwaited(*view, version));
     return PullOnce(view, version, into, limit.deadline);
   });
 }
@@ -507,18 +501,15 @@ absl::Status ClientCore::PullOnce(const View& view, uint64_t version,
     end = deadline + options_.transfer_timeout;
     if (wait_for_seed) settings.cancels.push_back(view->seed_wait());
   } else {
-    const absl::Status awaited =
-        AwaitPublished(view, version, {deadline, into.cancel}, &end);
-    if (!awaited.ok()) return awaited;
+    AGG_RETURN_IF_ERROR(
+        AwaitPublished(view, version, {deadline, into.cancel}, &end));
   }
-  absl::Status status =
+  AGG_RETURN_IF_ERROR(
       AwaitMarks(into.marks, "Pull",
                  std::min(end, absl::Now() + options_.transfer_timeout),
-                 [&] { return FirstReason(settings.cancels); });
-  if (!status.ok()) return status;
+                 [&] { return FirstReason(settings.cancels); }));
   into.arrivals->Begin({version, view->past(), view->epoch()});
-  status = PullVersion(settings, target, into.targets(), end);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(PullVersion(settings, target, into.targets(), end));
   if (!membership_->NoteHeld(*view, version)) return view->over()->status();
   version_ = version;
   return absl::OkStatus();
@@ -526,12 +517,11 @@ absl::Status ClientCore::PullOnce(const View& view, uint64_t version,
 
 absl::StatusOr<uint64_t> ClientCore::LatestVersion() {
   absl::StatusOr<uint64_t> version;
-  const absl::Status status =
+  AGG_RETURN_IF_ERROR(
       membership_->Persist(absl::InfiniteFuture(), [&](const View& view) {
         version = session_.LatestVersion(*view);
         return version.status();
-      });
-  if (!status.ok()) return status;
+      }));
   return version;
 }
 
@@ -556,18 +546,16 @@ absl::StatusOr<RoundOutcome> ClientCore::Wait(uint64_t version,
   const CallLimit limit(absl::Now() + options_.round_timeout, cancel);
   RowName row;
   absl::StatusOr<RoundOutcome> outcome;
-  const absl::Status status =
+  AGG_RETURN_IF_ERROR(
       membership_->Persist(limit, [&](const View& view) -> absl::Status {
-        const absl::Status awaited = CheckAwaited(*view, version);
-        if (!awaited.ok()) return awaited;
+        AGG_RETURN_IF_ERROR(CheckAwaited(*view, version));
         {
           MutexLock lock(&custody_mutex_);
           row = custody_.Find(/*seed=*/false, round);
         }
         outcome = session_.WaitRound(*view, round, row, limit);
         return outcome.status();
-      });
-  if (!status.ok()) return status;
+      }));
   MutexLock lock(&custody_mutex_);
   if (feedback_ != nullptr) feedback_->Settle(row, outcome->included);
   return outcome;
@@ -693,24 +681,19 @@ bool ClientCore::IsGone(const absl::Status& status) const {
 
 absl::StatusOr<PullInto> ClientCore::IntoOf(
     absl::Span<const MutableTensorView> parameters) {
-  auto bound = router_->Bind(parameters);
-  if (!bound.ok()) return bound.status();
+  AGG_ASSIGN_OR_RETURN(auto bound, router_->Bind(parameters));
   PullInto into;
-  into.bound = *std::move(bound);
-  auto device_of = devices_.DevicesOf(into.bound);
-  if (!device_of.ok()) return device_of.status();
-  into.device_of = *std::move(device_of);
+  into.bound = std::move(bound);
+  AGG_ASSIGN_OR_RETURN(into.device_of, devices_.DevicesOf(into.bound));
   into.devices = &devices_;
-  const absl::Status marked = MarkTargets(&into);
-  if (!marked.ok()) return marked;
+  AGG_RETURN_IF_ERROR(MarkTargets(&into));
   return into;
 }
 
 absl::Status ClientCore::MarkTargets(PullInto* into) {
-  const auto marks = devices_.MarksOf(into->device_of);
-  if (!marks.ok()) return marks.status();
+  AGG_ASSIGN_OR_RETURN(const auto marks, devices_.MarksOf(into->device_of));
   into->marks.clear();
-  for (const auto& [device, mark] : *marks) into->marks.push_back(mark);
+  for (const auto& [device, mark] : marks) into->marks.push_back(mark);
   return absl::OkStatus();
 }
 
@@ -787,16 +770,14 @@ absl::StatusOr<std::vector<MutableTensorView>> ClientCore::RowTensors() {
     return absl::FailedPreconditionError(
         "the job's rows are not float32; use RowViews, or memory of your own");
   }
-  const absl::StatusOr<std::vector<const char*>> slices = RowSlices();
-  if (!slices.ok()) return slices.status();
-  const absl::StatusOr<std::vector<const float*>> places =
-      TensorPlaces(*router_, *slices);
-  if (!places.ok()) return places.status();
+  AGG_ASSIGN_OR_RETURN(const std::vector<const char*> slices, RowSlices());
+  AGG_ASSIGN_OR_RETURN(const std::vector<const float*> places,
+                       TensorPlaces(*router_, slices));
   std::vector<MutableTensorView> views;
-  for (size_t i = 0; i < places->size(); ++i) {
+  for (size_t i = 0; i < places.size(); ++i) {
     // The worker's own row: only its versions are read-only.
     views.emplace_back(absl::MakeSpan(
-        const_cast<float*>((*places)[i]),
+        const_cast<float*>(places[i]),
         static_cast<size_t>(NumElements(router_->manifest().tensors[i]))));
   }
   return views;
@@ -808,16 +789,15 @@ absl::StatusOr<std::vector<RowView>> ClientCore::RowViews() {
         "the job's rows are int8, and 256 elements share a scale; Push rounds "
         "float32 in memory of your own to where the row lies");
   }
-  const absl::StatusOr<std::vector<const char*>> slices = RowSlices();
-  if (!slices.ok()) return slices.status();
-  return RowViewsOf(*router_, job_.push_dtype, *slices);
+  AGG_ASSIGN_OR_RETURN(const std::vector<const char*> slices, RowSlices());
+  return RowViewsOf(*router_, job_.push_dtype, slices);
 }
 
 absl::StatusOr<std::unique_ptr<VersionView>> ClientCore::PullView(
     uint64_t version) {
   const CallLimit limit(absl::Now() + options_.round_timeout, nullptr);
   std::shared_ptr<const VersionHold> hold;
-  const absl::Status status =
+  AGG_RETURN_IF_ERROR(
       membership_->Persist(limit, [&](const View& view) -> absl::Status {
         absl::Status status = CheckAwaited(*view, version);
         absl::Time end;
@@ -826,24 +806,21 @@ absl::StatusOr<std::unique_ptr<VersionView>> ClientCore::PullView(
         PullTarget target;
         target.epoch = view->epoch();
         target.version = version;
-        absl::StatusOr<std::unique_ptr<VersionHold>> held =
-            VersionHold::Take(SettingsFor(view), target, end);
-        if (!held.ok()) return held.status();
+        AGG_ASSIGN_OR_RETURN(std::unique_ptr<VersionHold> held,
+                             VersionHold::Take(SettingsFor(view), target, end));
         if (!membership_->NoteHeld(*view, version)) {
           return view->over()->status();
         }
-        hold = *std::move(held);
+        hold = std::move(held);
         return absl::OkStatus();
-      });
-  if (!status.ok()) return status;
-  const absl::StatusOr<std::vector<const float*>> places =
-      TensorPlaces(*router_, hold->slices());
-  if (!places.ok()) return places.status();
+      }));
+  AGG_ASSIGN_OR_RETURN(const std::vector<const float*> places,
+                       TensorPlaces(*router_, hold->slices()));
   version_ = version;
   std::vector<TensorView> tensors;
-  for (size_t i = 0; i < places->size(); ++i) {
+  for (size_t i = 0; i < places.size(); ++i) {
     tensors.emplace_back(absl::MakeConstSpan(
-        (*places)[i],
+        places[i],
         static_cast<size_t>(NumElements(router_->manifest().tensors[i]))));
   }
   return std::make_unique<VersionView>(version, std::move(tensors),
@@ -923,8 +900,7 @@ absl::StatusOr<RoundOutcome> ClientCore::SeedOnce(const View& view,
                                                   GrowingRow* seed,
                                                   RowName* row,
                                                   uint64_t* row_epoch) {
-  const absl::Status status = PushSeed(view, seed, row, row_epoch);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(PushSeed(view, seed, row, row_epoch));
   v1::CommitRequest request;
   request.set_kind(v1::SEED);
   request.set_attempt(row->attempt);
@@ -939,20 +915,18 @@ absl::StatusOr<RoundOutcome> ClientCore::SeedOnce(const View& view,
 absl::StatusOr<RoundOutcome> ClientCore::Seed(
     absl::Span<const TensorView> parameters) {
   GrowingRow seed(router_.get(), DType::kF32, &devices_);
-  absl::Status given = CheckPushes();
-  if (given.ok()) given = seed.Give(parameters);
-  if (given.ok()) given = seed.Complete();
-  if (given.ok()) given = CheckFits(seed, router_->manifest(), job_);
-  if (!given.ok()) return given;
+  AGG_RETURN_IF_ERROR(CheckPushes());
+  AGG_RETURN_IF_ERROR(seed.Give(parameters));
+  AGG_RETURN_IF_ERROR(seed.Complete());
+  AGG_RETURN_IF_ERROR(CheckFits(seed, router_->manifest(), job_));
   RowName row;
   uint64_t row_epoch = 0;
   absl::StatusOr<RoundOutcome> outcome;
-  const absl::Status status =
+  AGG_RETURN_IF_ERROR(
       membership_->Persist(absl::InfiniteFuture(), [&](const View& view) {
         outcome = SeedOnce(view, &seed, &row, &row_epoch);
         return outcome.status();
-      });
-  if (!status.ok()) return status;
+      }));
   version_ = outcome->version;
   MutexLock lock(&custody_mutex_);
   if (custody_.row() == row) custody_.Know();
@@ -961,10 +935,9 @@ absl::StatusOr<RoundOutcome> ClientCore::Seed(
 
 absl::Status ClientCore::SeedOrPull(
     absl::Span<const MutableTensorView> parameters) {
-  absl::StatusOr<PullInto> bound = IntoOf(parameters);
-  if (!bound.ok()) return bound.status();
+  AGG_ASSIGN_OR_RETURN(PullInto bound, IntoOf(parameters));
   PullArrivals arrivals(router_.get());
-  PullInto& into = *bound;
+  PullInto& into = bound;
   into.arrivals = &arrivals;
   into.precision = PrecisionOfSeed(job_);
   while (true) {
@@ -1046,8 +1019,7 @@ absl::Status ClientCore::TryTrip(const View& view, const v1::FrameMeta& meta,
                                  const RowName& name, GrowingRow* row,
                                  TripWish* wish) {
   const PullInto& into = *wish->into;
-  const absl::Status ready = AwaitDevices(view, *row, into);
-  if (!ready.ok()) return ready;
+  AGG_RETURN_IF_ERROR(AwaitDevices(view, *row, into));
   PullTarget target;
   target.epoch = view->epoch();
   target.version = name.round + 1;

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
+#include "server/base/status_macros.h"
 
 namespace agg {
 namespace {
@@ -30,8 +31,7 @@ ClientOperations::Row ClientOperations::MakeRow() {
 
 absl::StatusOr<GrowingRow::Some> ClientOperations::Bind(
     absl::Span<const TensorView> gradient) const {
-  const absl::Status pushes = core_->CheckPushes();
-  if (!pushes.ok()) return pushes;
+  AGG_RETURN_IF_ERROR(core_->CheckPushes());
   return GrowingRow::Bind(core_->router(), core_->job().push_dtype,
                           core_->devices(), gradient);
 }
@@ -102,8 +102,7 @@ void ClientOperations::Drop(const Row& row) {
 
 absl::StatusOr<ClientOperations::TakenRow> ClientOperations::TakeRow(
     absl::Span<const TensorView> gradient, bool whole) {
-  const absl::StatusOr<GrowingRow::Some> some = Bind(gradient);
-  if (!some.ok()) return some.status();
+  AGG_ASSIGN_OR_RETURN(const GrowingRow::Some some, Bind(gradient));
   Row row, former;
   bool made = false;
   {
@@ -112,7 +111,7 @@ absl::StatusOr<ClientOperations::TakenRow> ClientOperations::TakeRow(
     made = row == nullptr;
     if (made) row = MakeRow();
     absl::Status status;
-    if (!gradient.empty() || made) status = row->row.Give(*some);
+    if (!gradient.empty() || made) status = row->row.Give(some);
     if (status.ok()) status = row->row.Complete();
     if (!status.ok()) {
       if (made) row->operation->Cancel(status);
@@ -146,9 +145,8 @@ ClientOperations::State ClientOperations::Commit(const PushInfo& info) {
   const RowName last = core_->LastRow();
   return std::make_shared<OperationState>(
       [core = core_, row, last, info](OperationState* self) -> absl::Status {
-        const absl::Status pushed =
-            row == nullptr ? absl::OkStatus() : row->operation->Wait();
-        if (!pushed.ok()) return pushed;
+        AGG_RETURN_IF_ERROR(row == nullptr ? absl::OkStatus()
+                                           : row->operation->Wait());
         const auto outcome = core->Commit(row == nullptr ? last : row->name,
                                           info, self->cancel());
         if (outcome.ok()) self->outcome = *outcome;
@@ -162,9 +160,8 @@ ClientOperations::State ClientOperations::Commit(const PushInfo& info) {
 absl::StatusOr<PullInto> ClientOperations::IntoOf(
     absl::Span<const MutableTensorView> parameters,
     const PullOptions& options) const {
-  absl::StatusOr<PullInto> bound = core_->IntoOf(parameters);
-  if (!bound.ok()) return bound.status();
-  PullInto into = *std::move(bound);
+  AGG_ASSIGN_OR_RETURN(PullInto bound, core_->IntoOf(parameters));
+  PullInto into = std::move(bound);
   into.precision = options.precision;
   for (const std::string& name : options.first) {
     const absl::optional<int> tensor = core_->router().FindTensor(name);

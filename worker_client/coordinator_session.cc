@@ -14,6 +14,7 @@
 #include "proto/protocol_version.h"
 #include "proto/reduction.grpc.pb.h"
 #include "proto/traceparent.h"
+#include "server/base/status_macros.h"
 #include "worker_client/client_event.h"
 #include "worker_client/job_view.h"
 #include "worker_client/retry.h"
@@ -132,14 +133,13 @@ absl::StatusOr<RoundOutcome> CoordinatorSession::Commit(
   request.set_epoch(view.epoch());
   request.set_session(view.session());
   v1::RoundOutcome reply;
-  const absl::Status status =
+  AGG_RETURN_IF_ERROR(
       Call(view, "Commit", limit, [&](grpc::ClientContext* context) {
         if (traced) {
           context->AddMetadata(kTraceparent, traceparent);
         }
         return view.coordinator()->Commit(context, request, &reply);
-      });
-  if (!status.ok()) return status;
+      }));
   return Note(view, reply);
 }
 
@@ -153,11 +153,10 @@ absl::StatusOr<RoundOutcome> CoordinatorSession::WaitRound(
   request.set_round(round);
   request.set_attempt(row.attempt);
   v1::RoundOutcome reply;
-  const absl::Status status =
+  AGG_RETURN_IF_ERROR(
       Call(view, "WaitRound", limit, [&](grpc::ClientContext* context) {
         return view.coordinator()->WaitRound(context, request, &reply);
-      });
-  if (!status.ok()) return status;
+      }));
   return Note(view, reply);
 }
 
@@ -209,12 +208,11 @@ absl::StatusOr<uint64_t> CoordinatorSession::LatestVersion(
   v1::ObserveRequest request;
   request.set_protocol_version(kProtocolVersion);
   v1::JoinReply reply;
-  const absl::Status status =
-      Call(view, "Observe", absl::Now() + options_.call_timeout,
-           [&](grpc::ClientContext* context) {
-             return view.coordinator()->Observe(context, request, &reply);
-           });
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(Call(view, "Observe", absl::Now() + options_.call_timeout,
+                           [&](grpc::ClientContext* context) {
+                             return view.coordinator()->Observe(
+                                 context, request, &reply);
+                           }));
   if (reply.epoch() != view.epoch()) {
     const absl::Status stale = absl::AbortedError(absl::StrCat(
         ToString(name_), ": the shards have begun epoch ", reply.epoch(),

@@ -7,6 +7,7 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/device_memory/cuda_driver.h"
+#include "server/base/status_macros.h"
 
 namespace agg {
 
@@ -24,18 +25,15 @@ absl::StatusOr<std::unique_ptr<DeviceRow>> DeviceRow::Map(
         " bytes"));
   }
   std::copy(said.uuid().begin(), said.uuid().end(), uuid.begin());
-  const auto context = devices->ContextOf(device);
-  if (!context.ok()) return context.status();
-  const absl::Status reaches = (*context)->driver().CheckReaches(device, uuid);
-  if (!reaches.ok()) return reaches;
-  auto memory =
-      SharedDeviceMemory::Map(*context, fd.get(), host_bytes,
-                              static_cast<int64_t>(said.mapped_bytes()));
-  if (!memory.ok()) return memory.status();
-  auto stream = DeviceStream::Make(*context);
-  if (!stream.ok()) return stream.status();
+  AGG_ASSIGN_OR_RETURN(const auto context, devices->ContextOf(device));
+  AGG_RETURN_IF_ERROR(context->driver().CheckReaches(device, uuid));
+  AGG_ASSIGN_OR_RETURN(
+      auto memory,
+      SharedDeviceMemory::Map(context, fd.get(), host_bytes,
+                              static_cast<int64_t>(said.mapped_bytes())));
+  AGG_ASSIGN_OR_RETURN(auto stream, DeviceStream::Make(context));
   return absl::WrapUnique(
-      new DeviceRow(*context, *std::move(memory), *std::move(stream)));
+      new DeviceRow(context, std::move(memory), std::move(stream)));
 }
 
 DeviceRow::~DeviceRow() { Discard(); }
@@ -128,9 +126,8 @@ absl::StatusOr<RowDevices::Copies> RowDevices::Mark(
     const std::set<DeviceRow*>& rows) {
   Copies copies;
   for (DeviceRow* const row : rows) {
-    auto mark = row->Mark();
-    if (!mark.ok()) return mark.status();
-    copies.emplace_back(row, *std::move(mark));
+    AGG_ASSIGN_OR_RETURN(auto mark, row->Mark());
+    copies.emplace_back(row, std::move(mark));
   }
   return copies;
 }
@@ -169,22 +166,20 @@ absl::StatusOr<std::unique_ptr<DeviceParameters>> DeviceParameters::Map(
                      said.dtype(), ", with a UUID of ", said.uuid().size()));
   }
   std::copy(said.uuid().begin(), said.uuid().end(), uuid.begin());
-  const auto context = devices->ContextOf(device);
-  if (!context.ok()) return context.status();
-  const absl::Status reaches = (*context)->driver().CheckReaches(device, uuid);
-  if (!reaches.ok()) return reaches;
-  auto page =
-      SharedMemory::Map(generation, kPageBytes, SharedMemory::Others::kRead);
-  if (!page.ok()) return page.status();
-  auto mapped = SharedDeviceMemory::Map(
-      *context, memory.get(), static_cast<int64_t>(said.bytes()),
-      static_cast<int64_t>(said.mapped_bytes()));
-  if (!mapped.ok()) return mapped.status();
-  auto stream = DeviceStream::Make(*context);
-  if (!stream.ok()) return stream.status();
+  AGG_ASSIGN_OR_RETURN(const auto context, devices->ContextOf(device));
+  AGG_RETURN_IF_ERROR(context->driver().CheckReaches(device, uuid));
+  AGG_ASSIGN_OR_RETURN(
+      auto page,
+      SharedMemory::Map(generation, kPageBytes, SharedMemory::Others::kRead));
+  AGG_ASSIGN_OR_RETURN(
+      auto mapped,
+      SharedDeviceMemory::Map(context, memory.get(),
+                              static_cast<int64_t>(said.bytes()),
+                              static_cast<int64_t>(said.mapped_bytes())));
+  AGG_ASSIGN_OR_RETURN(auto stream, DeviceStream::Make(context));
   return absl::WrapUnique(
-      new DeviceParameters(said.number(), *context, *std::move(mapped),
-                           *std::move(page), *std::move(stream)));
+      new DeviceParameters(said.number(), context, std::move(mapped),
+                           std::move(page), std::move(stream)));
 }
 
 bool DeviceParameters::Has(uint64_t offset, int64_t num_bytes) const {

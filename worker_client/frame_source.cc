@@ -9,6 +9,7 @@
 #include "kernels/row_format.h"
 #include "proto/byte_buffer_frame.h"
 #include "proto/crc32c.h"
+#include "server/base/status_macros.h"
 #include "worker_client/row_encoding.h"
 #include "worker_client/tensor_devices.h"
 #include "worker_client/tensor_view.h"
@@ -157,17 +158,15 @@ absl::StatusOr<absl::string_view> FrameSource::Payload(
   staging->resize(start + StagingWords(bytes));
   char* const to = reinterpret_cast<char*>(staging->data() + start);
   if (as_is) {
-    const absl::Status copied =
-        bound_.devices->CopyToHost(device, to, from, bytes);
-    if (!copied.ok()) return copied;
+    AGG_RETURN_IF_ERROR(bound_.devices->CopyToHost(device, to, from, bytes));
     return absl::string_view(to, bytes);
   }
   PinnedCopy copy(bound_.devices);
   if (device != TensorDevices::kHost) {
-    const absl::StatusOr<const char*> floats =
-        copy.Take(device, from, slice.num_elements * DTypeBytes(view.dtype));
-    if (!floats.ok()) return floats.status();
-    from = *floats;
+    AGG_ASSIGN_OR_RETURN(
+        const char* floats,
+        copy.Take(device, from, slice.num_elements * DTypeBytes(view.dtype)));
+    from = floats;
   }
   const EncodingLoss loss = EncodeFloats(
       absl::MakeConstSpan(reinterpret_cast<const float*>(from),
@@ -201,15 +200,13 @@ absl::Status FrameSource::WriteInPlace(int frame) {
     LeaveDevice();
   }
   for (int32_t index : plans_[frame].slices) {
-    const absl::Status written = region_->Write(index, bound_, feedback_);
-    if (!written.ok()) return written;
+    AGG_RETURN_IF_ERROR(region_->Write(index, bound_, feedback_));
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<FrameSource::Body> FrameSource::MakeInPlace(int frame) {
-  const absl::Status written = WriteInPlace(frame);
-  if (!written.ok()) return written;
+  AGG_RETURN_IF_ERROR(WriteInPlace(frame));
   const FramePlan& plan = plans_[frame];
   Body body;
   body.meta = meta_;
@@ -241,10 +238,9 @@ absl::StatusOr<FrameSource::Body> FrameSource::MakeBody(int frame) {
   std::vector<absl::string_view>& payload = body.payload;
   payload.reserve(plan.slices.size());
   for (int32_t index : plan.slices) {
-    const absl::StatusOr<absl::string_view> bytes =
-        Payload(index, staging.get());
-    if (!bytes.ok()) return bytes.status();
-    payload.push_back(*bytes);
+    AGG_ASSIGN_OR_RETURN(const absl::string_view bytes,
+                         Payload(index, staging.get()));
+    payload.push_back(bytes);
     meta.add_slices(index);
     meta.add_crc32c(Crc32c(payload.back()));
     crc32c_[index] = meta.crc32c(meta.crc32c_size() - 1);

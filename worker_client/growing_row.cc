@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "server/base/status_macros.h"
 
 namespace agg {
 
@@ -48,20 +49,16 @@ GrowingRow::GrowingRow(const GrowingRow& row)
 absl::StatusOr<GrowingRow::Some> GrowingRow::Bind(
     const ShardRouter& router, DType dtype, TensorDevices* devices,
     absl::Span<const TensorView> views) {
-  auto bound = router.BindSome(views, dtype);
-  if (!bound.ok()) return bound.status();
+  AGG_ASSIGN_OR_RETURN(auto bound, router.BindSome(views, dtype));
   Some some;
-  some.views = *std::move(bound);
+  some.views = std::move(bound);
   some.device_of.assign(some.views.size(), TensorDevices::kHost);
   if (devices == nullptr) return some;
   std::vector<TensorView> ordered;
   for (const auto& [tensor, view] : some.views) ordered.push_back(view);
-  auto device_of = devices->DevicesOf(ordered);
-  if (!device_of.ok()) return device_of.status();
-  some.device_of = *std::move(device_of);
-  auto marks = devices->MarksOf(some.device_of);
-  if (!marks.ok()) return marks.status();
-  some.marks = *std::move(marks);
+  AGG_ASSIGN_OR_RETURN(auto device_of, devices->DevicesOf(ordered));
+  some.device_of = std::move(device_of);
+  AGG_ASSIGN_OR_RETURN(some.marks, devices->MarksOf(some.device_of));
   return some;
 }
 
@@ -132,8 +129,7 @@ absl::Status GrowingRow::Complete() {
   if (complete_) return absl::OkStatus();
   for (size_t i = 0; i < bound_.size(); ++i) {
     if (has_[i]) continue;
-    const absl::Status status = router_->CheckMayLack(static_cast<int>(i));
-    if (!status.ok()) return status;
+    AGG_RETURN_IF_ERROR(router_->CheckMayLack(static_cast<int>(i)));
   }
   for (size_t i = 0; i < bound_.size(); ++i) {
     if (!has_[i]) given_.push_back(static_cast<int>(i));
@@ -197,11 +193,10 @@ std::vector<SharedMark> GrowingRow::marks() const {
 
 absl::Status GrowingRow::MarkAnew() {
   if (devices_ == nullptr) return absl::OkStatus();
-  const auto marks = devices_->MarksOf(device_of_);
-  if (!marks.ok()) return marks.status();
+  AGG_ASSIGN_OR_RETURN(const auto marks, devices_->MarksOf(device_of_));
   MutexLock lock(&mutex_);
   for (size_t i = 0; i < marks_.size(); ++i) {
-    if (marks_[i] != nullptr) marks_[i] = marks->at(device_of_[i]);
+    if (marks_[i] != nullptr) marks_[i] = marks.at(device_of_[i]);
   }
   return absl::OkStatus();
 }

@@ -20,6 +20,7 @@
 #include "proto/agg.grpc.pb.h"
 #include "proto/manifest_message.h"
 #include "proto/protocol_version.h"
+#include "server/base/status_macros.h"
 #include "server/base/utf8.h"
 #include "worker_client/channel.h"
 #include "worker_client/client_event.h"
@@ -139,13 +140,11 @@ absl::StatusOr<v1::JoinReply> ResumeJob(const Returner& returner,
   };
   Attempt reason;  // no answer, and why: says more than that none came
   while (true) {
-    absl::Status fate = returner.fate->status();
-    if (!fate.ok()) return fate;
+    AGG_RETURN_IF_ERROR(returner.fate->status());
     Attempt attempt = ResumeOnce(returner, *channel, Left(returner, *window));
     const grpc::Status& status = attempt.status;
     if (status.ok()) return std::move(attempt.reply);
-    fate = returner.fate->status();
-    if (!fate.ok()) return fate;
+    AGG_RETURN_IF_ERROR(returner.fate->status());
     const bool silent =
         status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
     if (!silent && !IsConnectionLoss(status) && !IsLimit(status)) {
@@ -460,8 +459,7 @@ LeaseKeeper::~LeaseKeeper() {
 absl::Status LeaseKeeper::GiveUp(const Lease& lease,
                                  const grpc::Status& status) const {
   if (lease.over != nullptr) {
-    absl::Status over = lease.over->status();
-    if (!over.ok()) return over;
+    AGG_RETURN_IF_ERROR(lease.over->status());
   }
   if (options_.clock->Now() - answered_ > lease.duration) {
     return absl::UnavailableError(absl::StrCat(
@@ -485,8 +483,7 @@ absl::Status LeaseKeeper::Keep(const Lease& lease) {
       status = grpc::Status(grpc::StatusCode::UNAVAILABLE,
                             "the coordinator closed the lease's stream");
     }
-    absl::Status lost = GiveUp(lease, status);
-    if (!lost.ok()) return lost;
+    AGG_RETURN_IF_ERROR(GiveUp(lease, status));
     // The window of reconnecting begins anew when the stream worked.
     if (answered_ > started || !retries.has_value()) {
       retries.emplace(lease.gone_if_broken ? absl::ZeroDuration()
@@ -500,8 +497,7 @@ absl::Status LeaseKeeper::Keep(const Lease& lease) {
     // Who stops this ends the lease's epoch first.
     CancelSource* const end = lease.over != nullptr ? lease.over.get() : &stop_;
     end->WaitFor(*pause).IgnoreError();
-    lost = GiveUp(lease, status);
-    if (!lost.ok()) return lost;
+    AGG_RETURN_IF_ERROR(GiveUp(lease, status));
   }
 }
 
@@ -556,20 +552,19 @@ Membership::Membership(const ClientOptions& options, const Clock* clock)
 
 absl::StatusOr<std::unique_ptr<Membership>> Membership::Open(
     const ClientOptions& options, const Clock* clock) {
-  const absl::Status status =
-      CheckToken(options.token_file, options.coordinator, options.tls.any());
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(
+      CheckToken(options.token_file, options.coordinator, options.tls.any()));
   auto membership = std::unique_ptr<Membership>(new Membership(options, clock));
   {
     MutexLock resuming(&membership->resume_mutex_);
     const std::shared_ptr<grpc::Channel> channel = membership->coordinator_;
     const auto stub = v1::Coordinator::NewStub(channel);
-    absl::StatusOr<v1::JoinReply> joined =
-        JoinJob(options, membership->name_, channel.get(), stub.get());
-    if (!joined.ok()) return joined.status();
-    membership->finished_ = joined->finished();
+    AGG_ASSIGN_OR_RETURN(
+        v1::JoinReply joined,
+        JoinJob(options, membership->name_, channel.get(), stub.get()));
+    membership->finished_ = joined.finished();
     membership->Replace(
-        std::make_shared<JobView>(options, *std::move(joined), channel),
+        std::make_shared<JobView>(options, std::move(joined), channel),
         HeldVersion());
   }
   if (!options.observer) membership->Attend();
@@ -601,8 +596,7 @@ absl::Status Membership::Persist(
         EpochIsOver(*view, options_.call_timeout)) {
       AwaitReason(limit);
     }
-    absl::Status fate = Pause(absl::ZeroDuration(), limit);
-    if (!fate.ok()) return fate;
+    AGG_RETURN_IF_ERROR(Pause(absl::ZeroDuration(), limit));
     if (options_.recovery_window <= absl::ZeroDuration()) {
       return Explain(status);
     }
@@ -617,11 +611,9 @@ absl::Status Membership::Persist(
     const absl::optional<absl::Duration> pause =
         window.AfterFailure(now, now - began);
     if (!pause.has_value()) return TriedForRecovery(status, options_);
-    fate = Pause(*pause, limit);
-    if (!fate.ok()) return fate;
+    AGG_RETURN_IF_ERROR(Pause(*pause, limit));
     view->over()->Cancel(status);
-    const absl::Status next = AwaitNext(view, limit, &window);
-    if (!next.ok()) return next;
+    AGG_RETURN_IF_ERROR(AwaitNext(view, limit, &window));
   }
 }
 
@@ -712,13 +704,11 @@ absl::Status Membership::Resume(const View& view, absl::Time deadline,
   returner.clock = clock_;
   WaitReport report(options_, ClientEvent::Kind::kRecovering);
   report.Say(std::string(view->over()->status().message()), absl::Now());
-  absl::StatusOr<v1::JoinReply> reply =
-      ResumeJob(returner, &coordinator_, window, &report);
-  if (!reply.ok()) return reply.status();
+  AGG_ASSIGN_OR_RETURN(v1::JoinReply reply,
+                       ResumeJob(returner, &coordinator_, window, &report));
   const auto next = std::make_shared<JobView>(
-      options_, *std::move(reply), coordinator_, *view, returner.held);
-  const absl::Status status = next->CheckSameJob(*view);
-  if (!status.ok()) return status;
+      options_, std::move(reply), coordinator_, *view, returner.held);
+  AGG_RETURN_IF_ERROR(next->CheckSameJob(*view));
   if (next->reply().finished()) finished_ = true;
   draining_ = false;
   Replace(next, returner.held);
@@ -932,8 +922,7 @@ absl::Status Membership::Explain(const absl::Status& status) const {
       options_.recovery_window > absl::ZeroDuration()) {
     return status;
   }
-  const absl::Status fate = fate_.status();
-  if (!fate.ok()) return fate;
+  AGG_RETURN_IF_ERROR(fate_.status());
   return absl::UnavailableError(absl::StrCat(
       ToString(name_), " has shut down, as it had announced; the job is over ",
       "without it: restart it, Connect again and Seed"));

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/base/status_macros.h"
 #include "worker_client/operation_runner.h"
 #include "worker_client/shard_router.h"
 
@@ -37,8 +38,7 @@ absl::Status PullOperation::WaitForTensor(absl::string_view name,
                                           absl::Time deadline) {
   PullArrivals* const arrivals = state_->arrivals.get();
   if (arrivals == nullptr) {
-    const absl::Status status = state_->status();
-    if (!status.ok()) return status;
+    AGG_RETURN_IF_ERROR(state_->status());
     return absl::FailedPreconditionError("this operation pulls no tensors");
   }
   const absl::optional<int> tensor = router_->FindTensor(name);
@@ -53,8 +53,7 @@ absl::Status PullOperation::WaitForTensor(absl::string_view name,
 }
 
 absl::StatusOr<RoundOutcome> RoundOperation::Outcome() {
-  const absl::Status status = state_->Wait();
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(state_->Wait());
   return state_->outcome;
 }
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/crc32c.h"
 #include "proto/stream_copy.h"
+#include "server/base/status_macros.h"
 #include "worker_client/float_narrowing.h"
 #include "worker_client/tensor_devices.h"
 
@@ -56,9 +57,7 @@ absl::StatusOr<float*> ParameterSink::PlaceOf(const Slice& slice) {
     return bound_.views[slice.tensor].data + slice.begin;
   }
   if (pinned_ == nullptr) {
-    auto memory = bound_.devices->TakePinned(device);
-    if (!memory.ok()) return memory.status();
-    pinned_ = *std::move(memory);
+    AGG_ASSIGN_OR_RETURN(pinned_, bound_.devices->TakePinned(device));
   }
   return reinterpret_cast<float*>(pinned_->data());
 }
@@ -99,8 +98,7 @@ absl::Status ParameterSink::CheckSlice(int shard, uint32_t index) const {
 
 absl::Status ParameterSink::LandSlice(int shard, int i, FrameReader* reader) {
   const uint32_t index = reader->meta().slices(i);
-  const absl::Status checked = CheckSlice(shard, index);
-  if (!checked.ok()) return checked;
+  AGG_RETURN_IF_ERROR(CheckSlice(shard, index));
   const Slice& slice = router_->plan().slices[index];
   const int64_t bytes = slice.num_elements * DTypeBytes(target_.dtype);
   if (bytes > reader->remaining_bytes()) {
@@ -111,18 +109,16 @@ absl::Status ParameterSink::LandSlice(int shard, int i, FrameReader* reader) {
     landed_[index] = true;
     return absl::OkStatus();
   }
-  const absl::StatusOr<float*> to = PlaceOf(slice);
-  if (!to.ok()) return to.status();
+  AGG_ASSIGN_OR_RETURN(float* to, PlaceOf(slice));
   const uint32_t crc32c =
       target_.dtype == DType::kF32
-          ? reader->Read(reinterpret_cast<char*>(*to), bytes)
-          : ReadWidened(absl::MakeSpan(*to, slice.num_elements), reader);
+          ? reader->Read(reinterpret_cast<char*>(to), bytes)
+          : ReadWidened(absl::MakeSpan(to, slice.num_elements), reader);
   if (crc32c != reader->meta().crc32c(i)) {
     return absl::DataLossError(
         absl::StrCat("the checksum of slice ", index, " differs"));
   }
-  const absl::Status delivered = Deliver(slice, *to);
-  if (!delivered.ok()) return delivered;
+  AGG_RETURN_IF_ERROR(Deliver(slice, to));
   landed_[index] = true;
   arrivals_->Land(static_cast<int32_t>(index));
   return absl::OkStatus();

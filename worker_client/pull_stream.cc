@@ -17,6 +17,7 @@
 #include "kernels/dtype.h"
 #include "proto/agg.pb.h"
 #include "proto/shard_plan.h"
+#include "server/base/status_macros.h"
 #include "worker_client/device_row.h"
 #include "worker_client/retry.h"
 
@@ -280,8 +281,7 @@ absl::Status RunAll(const PullSettings& settings, grpc::CompletionQueue* queue,
 
 absl::Status PullVersion(const PullSettings& settings, const PullTarget& target,
                          const BoundTargets& bound, absl::Time deadline) {
-  absl::Status status = FirstReason(settings.cancels);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(FirstReason(settings.cancels));
   v1::PullRequest request;
   request.set_epoch(target.epoch);
   request.set_version(target.version);
@@ -302,7 +302,7 @@ absl::Status PullVersion(const PullSettings& settings, const PullTarget& target,
                          deadline, &queue, &sink);
     streams.back().Start();
   }
-  status = RunAll(settings, &queue, &streams);
+  absl::Status status = RunAll(settings, &queue, &streams);
   // gRPC wants a queue shut down and empty before it is destroyed.
   queue.Shutdown();
   void* tag;

@@ -13,6 +13,7 @@
 #include "proto/status_conversion.h"
 #include "server/base/clock.h"
 #include "server/base/limit_error.h"
+#include "server/base/status_macros.h"
 #include "server/base/utf8.h"
 #include "server/tls/tls_diagnosis.h"
 
@@ -67,8 +68,7 @@ absl::Status CancelSource::WaitFor(absl::Duration duration) {
 
 absl::Status FirstReason(absl::Span<CancelSource* const> sources) {
   for (const CancelSource* source : sources) {
-    absl::Status reason = source->status();
-    if (!reason.ok()) return reason;
+    AGG_RETURN_IF_ERROR(source->status());
   }
   return absl::OkStatus();
 }

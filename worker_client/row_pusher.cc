@@ -13,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "absl/types/optional.h"
 #include "proto/shard_plan.h"
+#include "server/base/status_macros.h"
 
 namespace agg {
 
@@ -129,11 +130,10 @@ absl::Status RowPusher::Push(GrowingRow* row, const v1::FrameMeta& meta,
                              absl::Duration timeout) {
   receipts_.clear();
   Job job{row, meta, RowSchedule(router_), {}, false, {}, {}};
-  absl::Status status = Cancelled(job);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(Cancelled(job));
   row->SetWaker(&waker_);
   Start(shards, regions, &job);
-  status = Wait(timeout, &job);
+  absl::Status status = Wait(timeout, &job);
   row->SetWaker(nullptr);
   TakeReceipts(job.parts);
   if (!status.ok()) Abandon(&job.parts);
@@ -169,17 +169,15 @@ void RowPusher::Start(absl::Span<const int> shards,
 }
 
 absl::StatusOr<std::vector<int>> RowPusher::Take(Job* job) {
-  absl::StatusOr<GrowingRow::Taken> taken = job->row->Take(&job->cursor);
-  if (!taken.ok()) return taken.status();
-  job->waits_for_device = taken->waits;
-  if (!taken->tensors.empty()) job->pauses.Reset();
-  return std::move(taken->tensors);
+  AGG_ASSIGN_OR_RETURN(GrowingRow::Taken taken, job->row->Take(&job->cursor));
+  job->waits_for_device = taken.waits;
+  if (!taken.tensors.empty()) job->pauses.Reset();
+  return std::move(taken.tensors);
 }
 
 absl::Status RowPusher::Feed(Job* job) {
-  const absl::StatusOr<std::vector<int>> taken = Take(job);
-  if (!taken.ok()) return taken.status();
-  job->schedule.Give(*taken);
+  AGG_ASSIGN_OR_RETURN(const std::vector<int> taken, Take(job));
+  job->schedule.Give(taken);
   for (Part& part : job->parts) {
     if (part.stream->state() != State::kPushing || !part.stream->starved()) {
       continue;
@@ -271,13 +269,11 @@ absl::Status RowPusher::Wait(absl::Duration timeout, Job* job) {
     if (deadline == absl::InfiniteFuture() && job->row->complete()) {
       deadline = absl::Now() + timeout;
     }
-    const absl::Status fed = Feed(job);
-    if (!fed.ok()) return fed;
+    AGG_RETURN_IF_ERROR(Feed(job));
     absl::StatusOr<bool> acknowledged = Advance(job);
     // Read after Advance: if the source cancelled a call, its reason is set by
     // now, and says more than the call's CANCELLED.
-    const absl::Status cancelled = Cancelled(*job);
-    if (!cancelled.ok()) return cancelled;
+    AGG_RETURN_IF_ERROR(Cancelled(*job));
     if (!acknowledged.ok()) return acknowledged.status();
     if (*acknowledged) return absl::OkStatus();
     absl::Time until = deadline;
@@ -341,10 +337,9 @@ absl::Status RowPusher::PushInOneTrip(GrowingRow* row,
                                       absl::Duration timeout, RoundTrip* trip) {
   receipts_.clear();
   Job job{row, meta, RowSchedule(router_), {}, false, {}, {}};
-  absl::Status status = Cancelled(job);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(Cancelled(job));
   row->SetWaker(&waker_);
-  status = Take(&job).status();  // all of it: Feed finds nothing
+  absl::Status status = Take(&job).status();  // all of it: Feed finds nothing
   if (status.ok()) status = StartTrip(shards, regions, &job, trip);
   if (status.ok()) status = Wait(timeout, &job);
   row->SetWaker(nullptr);
@@ -374,8 +369,7 @@ absl::Status RowPusher::StartTrip(absl::Span<const int> shards,
     part.source->Add(
         router_->PlanFrames(shard, job->row->dtype(), job->row->bound()));
     if (!trip->pipelined) {
-      const absl::Status prepared = part.source->Prepare();
-      if (!prepared.ok()) return prepared;
+      AGG_RETURN_IF_ERROR(part.source->Prepare());
       sums[static_cast<size_t>(shard)] = part.source->row_crc32c().value_or(0);
     }
     part.trip.sink = trip->sink;

@@ -18,6 +18,7 @@
 #include "proto/stream_copy.h"
 #include "server/base/descriptor_message.h"
 #include "server/base/local_socket.h"
+#include "server/base/status_macros.h"
 #include "worker_client/channel.h"
 #include "worker_client/device_row.h"
 #include "worker_client/row_encoding.h"
@@ -38,17 +39,14 @@ constexpr absl::Duration kPatience = absl::Seconds(5);
 
 absl::StatusOr<RegionAnswer> AskForRegions(const std::string& name,
                                            const v1::RegionRequest& request) {
-  const absl::StatusOr<FileDescriptor> socket = ConnectLocally(name);
-  if (!socket.ok()) return socket.status();
-  const absl::Status sent =
-      SendMessage(socket->get(), request.SerializeAsString(), {}, kPatience);
-  if (!sent.ok()) return sent;
-  absl::StatusOr<DescriptorMessage> message =
-      ReceiveMessage(socket->get(), kMaxReplyBytes, kPatience);
-  if (!message.ok()) return message.status();
+  AGG_ASSIGN_OR_RETURN(const FileDescriptor socket, ConnectLocally(name));
+  AGG_RETURN_IF_ERROR(
+      SendMessage(socket.get(), request.SerializeAsString(), {}, kPatience));
+  AGG_ASSIGN_OR_RETURN(DescriptorMessage message,
+                       ReceiveMessage(socket.get(), kMaxReplyBytes, kPatience));
   RegionAnswer answer;
-  answer.descriptors = std::move(message->descriptors);
-  if (!answer.reply.ParseFromString(message->bytes)) {
+  answer.descriptors = std::move(message.descriptors);
+  if (!answer.reply.ParseFromString(message.bytes)) {
     return absl::InternalError("the shard's RegionReply does not parse");
   }
   if (answer.reply.code() != 0) {
@@ -80,17 +78,16 @@ absl::StatusOr<std::unique_ptr<RowRegion>> RowRegion::Map(
         absl::StrCat("the shard's row is of dtype ", said.dtype(), " with ",
                      reply.row_offsets_size(), " slices"));
   }
-  absl::StatusOr<std::unique_ptr<SharedMemory>> memory = SharedMemory::Map(
-      fd, static_cast<int64_t>(said.bytes()), SharedMemory::Others::kWrite);
-  if (!memory.ok()) return memory.status();
-  auto region = absl::WrapUnique(
-      new RowRegion(router, dtype, copies, *std::move(memory)));
+  AGG_ASSIGN_OR_RETURN(std::unique_ptr<SharedMemory> memory,
+                       SharedMemory::Map(fd, static_cast<int64_t>(said.bytes()),
+                                         SharedMemory::Others::kWrite));
+  auto region =
+      absl::WrapUnique(new RowRegion(router, dtype, copies, std::move(memory)));
   region->addresses_.resize(router->plan().slices.size());
   if (dtype == DType::kI8) region->scales_.resize(region->addresses_.size());
   for (size_t i = 0; i < slices.size(); ++i) {
-    const absl::Status status =
-        region->Place(slices[i], reply.row_offsets(static_cast<int>(i)));
-    if (!status.ok()) return status;
+    AGG_RETURN_IF_ERROR(
+        region->Place(slices[i], reply.row_offsets(static_cast<int>(i))));
   }
   return region;
 }
@@ -179,17 +176,14 @@ absl::Status RowRegion::Write(int32_t index, const BoundRow& row,
   if (view.dtype != dtype_) {
     PinnedCopy copy(row.devices);
     if (device != TensorDevices::kHost) {
-      const absl::StatusOr<const char*> copied = copy.Take(device, from, bytes);
-      if (!copied.ok()) return copied.status();
-      from = *copied;
+      AGG_ASSIGN_OR_RETURN(const char* copied, copy.Take(device, from, bytes));
+      from = copied;
     }
     Encode(index, reinterpret_cast<const float*>(from), feedback, row.tally);
   } else if (device != TensorDevices::kHost) {
     // Else the copy takes longer.
     registration_.IsRegistered(device, row.devices);
-    const absl::Status copied =
-        row.devices->CopyToHost(device, to, from, bytes);
-    if (!copied.ok()) return copied;
+    AGG_RETURN_IF_ERROR(row.devices->CopyToHost(device, to, from, bytes));
   } else if (from != to) {
     Share(slice.num_elements, [&](int64_t begin, int64_t end) {
       const int64_t size = DTypeBytes(dtype_);
@@ -256,10 +250,11 @@ absl::StatusOr<std::unique_ptr<VersionRegion>> VersionRegion::Map(
         absl::StrCat("the shard's region has ", said.bytes(), " bytes"));
   }
   const auto num_bytes = static_cast<int64_t>(said.bytes());
-  absl::StatusOr<std::unique_ptr<SharedMemory>> memory = SharedMemory::Map(
-      fd, HeadOffset(num_bytes) + kHeadAlignment, SharedMemory::Others::kRead);
-  if (!memory.ok()) return memory.status();
-  return absl::WrapUnique(new VersionRegion(num_bytes, *std::move(memory)));
+  AGG_ASSIGN_OR_RETURN(
+      std::unique_ptr<SharedMemory> memory,
+      SharedMemory::Map(fd, HeadOffset(num_bytes) + kHeadAlignment,
+                        SharedMemory::Others::kRead));
+  return absl::WrapUnique(new VersionRegion(num_bytes, std::move(memory)));
 }
 
 const char* VersionRegion::At(uint64_t offset, int64_t num_bytes) const {
@@ -371,10 +366,10 @@ absl::Status ShardRegions::Ask(const JobView& view, int shard,
   request.set_takes_int8(true);
   request.set_takes_device(takes_devices_ && !devices_->met().empty());
   request.set_token(LocalToken(token_file_));
-  const absl::StatusOr<RegionAnswer> answer =
-      AskForRegions(view.reply().region_sockets(shard), request);
-  if (!answer.ok()) return answer.status();
-  const v1::RegionReply& reply = answer->reply;
+  AGG_ASSIGN_OR_RETURN(
+      const RegionAnswer answer,
+      AskForRegions(view.reply().region_sockets(shard), request));
+  const v1::RegionReply& reply = answer.reply;
   auto mapped = std::make_shared<MappedRegions>();
   size_t next = 0;
   const bool same_row = reply.has_row() && entry->regions->row != nullptr &&
@@ -385,16 +380,14 @@ absl::Status ShardRegions::Ask(const JobView& view, int shard,
   } else if (reply.has_row()) {
     absl::StatusOr<std::unique_ptr<RowRegion>> row = RowRegion::Map(
         router_, shard, static_cast<DType>(view.reply().push_dtype()), reply,
-        answer->descriptors[next++], copies_);
+        answer.descriptors[next++], copies_);
     if (row.ok()) mapped->row = *std::move(row);
   }
-  const auto of_versions = absl::MakeConstSpan(answer->descriptors)
+  const auto of_versions = absl::MakeConstSpan(answer.descriptors)
                                .subspan(next, reply.versions_size());
-  const absl::Status versions =
-      MapVersions(reply, of_versions, *entry, mapped.get());
-  if (!versions.ok()) return versions;
+  AGG_RETURN_IF_ERROR(MapVersions(reply, of_versions, *entry, mapped.get()));
   next += of_versions.size();
-  MapDevices(reply, absl::MakeConstSpan(answer->descriptors).subspan(next),
+  MapDevices(reply, absl::MakeConstSpan(answer.descriptors).subspan(next),
              *entry, mapped.get());
   entry->row_number = reply.row().number();
   entry->row_later = reply.row_later();
@@ -412,10 +405,10 @@ absl::Status ShardRegions::MapVersions(
       mapped->versions.insert(*former);  // and what a device knows of it
       continue;
     }
-    absl::StatusOr<std::unique_ptr<VersionRegion>> region =
-        VersionRegion::Map(version, descriptors[static_cast<size_t>(i)]);
-    if (!region.ok()) return region.status();
-    mapped->versions[version.number()] = *std::move(region);
+    AGG_ASSIGN_OR_RETURN(
+        std::unique_ptr<VersionRegion> region,
+        VersionRegion::Map(version, descriptors[static_cast<size_t>(i)]));
+    mapped->versions[version.number()] = std::move(region);
   }
   return absl::OkStatus();
 }

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/row_format.h"
+#include "server/base/status_macros.h"
 
 namespace agg {
 
@@ -61,9 +62,8 @@ ShardRouter::ShardRouter(Manifest manifest, ShardPlan plan)
 
 absl::StatusOr<ShardRouter> ShardRouter::Create(Manifest manifest,
                                                 int num_shards) {
-  absl::StatusOr<ShardPlan> plan = MakeShardPlan(manifest, num_shards);
-  if (!plan.ok()) return plan.status();
-  return ShardRouter(std::move(manifest), *std::move(plan));
+  AGG_ASSIGN_OR_RETURN(ShardPlan plan, MakeShardPlan(manifest, num_shards));
+  return ShardRouter(std::move(manifest), std::move(plan));
 }
 
 template <typename View>
@@ -103,10 +103,9 @@ absl::StatusOr<std::vector<std::pair<int, View>>> ShardRouter::FindViews(
 template <typename View>
 absl::StatusOr<std::vector<View>> ShardRouter::BindViews(
     absl::Span<const View> views) const {
-  absl::StatusOr<std::vector<std::pair<int, View>>> found = FindViews(views);
-  if (!found.ok()) return found.status();
+  AGG_ASSIGN_OR_RETURN(auto found, FindViews(views));
   std::vector<View> bound(manifest_.tensors.size());
-  for (const auto& [tensor, view] : *found) bound[tensor] = view;
+  for (const auto& [tensor, view] : found) bound[tensor] = view;
   return bound;
 }
 
@@ -147,10 +146,8 @@ absl::StatusOr<std::vector<TensorView>> ShardRouter::Bind(
   for (size_t i = 0; i < bound->size(); ++i) {
     const TensorView& view = (*bound)[i];
     const int tensor = static_cast<int>(i);
-    const absl::Status status = IsAbsent(view)
-                                    ? CheckMayLack(tensor)
-                                    : CheckTensor(tensor, view, push_dtype);
-    if (!status.ok()) return status;
+    AGG_RETURN_IF_ERROR(IsAbsent(view) ? CheckMayLack(tensor)
+                                       : CheckTensor(tensor, view, push_dtype));
   }
   return bound;
 }
@@ -163,8 +160,7 @@ absl::StatusOr<std::vector<std::pair<int, TensorView>>> ShardRouter::BindSome(
   bound.reserve(found->size());
   for (const auto& [tensor, view] : *found) {
     if (IsAbsent(view)) continue;
-    const absl::Status status = CheckTensor(tensor, view, push_dtype);
-    if (!status.ok()) return status;
+    AGG_RETURN_IF_ERROR(CheckTensor(tensor, view, push_dtype));
     bound.emplace_back(tensor, view);
   }
   return bound;
@@ -181,8 +177,7 @@ absl::StatusOr<std::vector<MutableTensorView>> ShardRouter::Bind(
       return absl::InvalidArgumentError(absl::StrCat(
           "tensor \"", tensor.name, "\" is missing; a pull needs all tensors"));
     }
-    absl::Status counted = CheckCount(tensor, view.num_elements);
-    if (!counted.ok()) return counted;
+    AGG_RETURN_IF_ERROR(CheckCount(tensor, view.num_elements));
   }
   return bound;
 }

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "kernels/device_memory/cuda_abi.h"
+#include "server/base/status_macros.h"
 
 namespace agg {
 
@@ -48,11 +49,9 @@ absl::Status AwaitMarks(absl::Span<const SharedMark> marks, const char* what,
                         const std::function<absl::Status()>& cancelled) {
   MarkPauses pauses;
   while (true) {
-    const absl::Status reason = cancelled();
-    if (!reason.ok()) return reason;
-    const absl::StatusOr<bool> reached = AllReached(marks);
-    if (!reached.ok()) return reached.status();
-    if (*reached) return absl::OkStatus();
+    AGG_RETURN_IF_ERROR(cancelled());
+    AGG_ASSIGN_OR_RETURN(const bool reached, AllReached(marks));
+    if (reached) return absl::OkStatus();
     const absl::Time now = absl::Now();
     if (now >= deadline) return MarkTimeout(what);
     absl::SleepFor(std::min(pauses.Next(now), deadline - now));
@@ -108,10 +107,9 @@ absl::StatusOr<std::vector<int>> TensorDevices::DevicesOf(
   if (asked == nullptr) return devices;
   for (size_t i = 0; i < views.size(); ++i) {
     if (IsAbsent(views[i]) || views[i].num_elements == 0) continue;
-    const absl::StatusOr<int> device =
-        DeviceOf(asked.get(), ElementsFrom(views[i], 0));
-    if (!device.ok()) return device.status();
-    devices[i] = *device;
+    AGG_ASSIGN_OR_RETURN(const int device,
+                         DeviceOf(asked.get(), ElementsFrom(views[i], 0)));
+    devices[i] = device;
   }
   return devices;
 }
@@ -146,9 +144,8 @@ absl::StatusOr<std::shared_ptr<const DeviceContext>> TensorDevices::ContextOf(
 }
 
 absl::StatusOr<SharedMark> TensorDevices::Mark(int device) {
-  const auto context = ContextOf(device);
-  if (!context.ok()) return context.status();
-  auto event = DeviceEvent::Make(*context);
+  AGG_ASSIGN_OR_RETURN(const auto context, ContextOf(device));
+  auto event = DeviceEvent::Make(context);
   if (!event.ok()) return DeviceError(event.status());
   const absl::Status recorded = (*event)->RecordDefault();
   if (!recorded.ok()) return DeviceError(recorded);
@@ -160,9 +157,8 @@ absl::StatusOr<std::map<int, SharedMark>> TensorDevices::MarksOf(
   std::map<int, SharedMark> marks;
   for (const int device : devices) {
     if (device == kHost || marks.count(device) > 0) continue;
-    absl::StatusOr<SharedMark> mark = Mark(device);
-    if (!mark.ok()) return mark.status();
-    marks[device] = *std::move(mark);
+    AGG_ASSIGN_OR_RETURN(SharedMark mark, Mark(device));
+    marks[device] = std::move(mark);
   }
   return marks;
 }
@@ -177,9 +173,8 @@ absl::StatusOr<TensorDevices::Lane> TensorDevices::TakeLane(int device) {
       return lane;
     }
   }
-  const auto context = ContextOf(device);
-  if (!context.ok()) return context.status();
-  return DeviceStream::Make(*context);
+  AGG_ASSIGN_OR_RETURN(const auto context, ContextOf(device));
+  return DeviceStream::Make(context);
 }
 
 absl::Status TensorDevices::RunOnLane(
@@ -229,9 +224,8 @@ absl::StatusOr<std::unique_ptr<PinnedHostMemory>> TensorDevices::TakePinned(
       return taken;
     }
   }
-  const auto context = ContextOf(device);
-  if (!context.ok()) return context.status();
-  auto memory = PinnedHostMemory::Allocate(*context, kPinnedBytes);
+  AGG_ASSIGN_OR_RETURN(const auto context, ContextOf(device));
+  auto memory = PinnedHostMemory::Allocate(context, kPinnedBytes);
   if (!memory.ok()) return DeviceError(memory.status());
   return memory;
 }
@@ -243,12 +237,9 @@ void TensorDevices::GiveBack(std::unique_ptr<PinnedHostMemory> memory) {
 
 absl::StatusOr<const char*> PinnedCopy::Take(int device, const void* from,
                                              int64_t num_bytes) {
-  auto memory = devices_->TakePinned(device);
-  if (!memory.ok()) return memory.status();
-  memory_ = *std::move(memory);
-  const absl::Status status =
-      devices_->CopyToHost(device, memory_->data(), from, num_bytes);
-  if (!status.ok()) return status;
+  AGG_ASSIGN_OR_RETURN(memory_, devices_->TakePinned(device));
+  AGG_RETURN_IF_ERROR(
+      devices_->CopyToHost(device, memory_->data(), from, num_bytes));
   return memory_->data();
 }
 

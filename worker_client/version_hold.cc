@@ -8,6 +8,7 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/dtype.h"
+#include "server/base/status_macros.h"
 #include "worker_client/retry.h"
 #include "worker_client/shard_router.h"
 
@@ -91,9 +92,7 @@ absl::Status VersionHold::Read(const PullSettings& settings,
       return Unexpected("the pull ended before all slices had a place");
     }
     if (!frame.has_place()) return NotShared(name);
-    const absl::Status status =
-        TakeFrame(*settings.router, target, frame, call);
-    if (!status.ok()) return status;
+    AGG_RETURN_IF_ERROR(TakeFrame(*settings.router, target, frame, call));
     num_read += static_cast<size_t>(frame.meta().slices_size());
   }
   return absl::OkStatus();

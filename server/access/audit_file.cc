@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "server/base/file_size_limit.h"
 #include "server/base/log.h"
+#include "server/base/status_macros.h"
 
 namespace agg {
 namespace {
@@ -126,8 +127,7 @@ absl::Status AuditFile::Append(const std::string& line) {
   if (fstat(file_.get(), &about) != 0) return SystemError(options_.path);
   if (about.st_size > 0 &&
       about.st_size + static_cast<int64_t>(line.size()) > options_.max_bytes) {
-    const absl::Status status = BeginNew();
-    if (!status.ok()) return status;
+    AGG_RETURN_IF_ERROR(BeginNew());
     about.st_size = 0;
   }
   const absl::Status size =
@@ -149,9 +149,7 @@ absl::Status AuditFile::BeginNew() {
   if (rename(options_.path.c_str(), before.c_str()) != 0 && errno != ENOENT) {
     return SystemError(options_.path);
   }
-  absl::StatusOr<FileDescriptor> file = OpenForLines(options_.path);
-  if (!file.ok()) return file.status();
-  file_ = *std::move(file);
+  AGG_ASSIGN_OR_RETURN(file_, OpenForLines(options_.path));
   return absl::OkStatus();
 }
 

@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "server/base/status_macros.h"
 
 namespace agg {
 
@@ -58,17 +59,15 @@ absl::StatusOr<std::unique_ptr<Identities>> Identities::Make(
     identities->denied_ = *std::move(denied);
   }
   for (size_t i = 0; i < options.identities.size(); ++i) {
-    const absl::Status status =
+    AGG_RETURN_IF_ERROR(
         identities->Add(absl::StrCat("security.identities[", i, "].token_file"),
-                        options.identities[i], clock, read);
-    if (!status.ok()) return status;
+                        options.identities[i], clock, read));
   }
   if (options.shard_token_file.empty()) return identities;
-  const absl::Status status = identities->Add(
+  AGG_RETURN_IF_ERROR(identities->Add(
       "security.shard_token_file",
       {kShardIdentity, {}, options.shard_token_file, {Role::kShard}}, clock,
-      read);
-  if (!status.ok()) return status;
+      read));
   identities->own_token_ = identities->entries_.back().tokens.get();
   return identities;
 }
@@ -91,8 +90,7 @@ absl::Status Identities::Add(const std::string& field, IdentityOptions options,
                        "; allowed: a file with a token a line"));
     }
     entry.tokens = *std::move(tokens);
-    const absl::Status shared = CheckShared(entry);
-    if (!shared.ok()) return shared;
+    AGG_RETURN_IF_ERROR(CheckShared(entry));
   }
   entry.options = std::move(options);
   entries_.push_back(std::move(entry));

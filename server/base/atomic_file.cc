@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/base/field_error.h"
 #include "server/base/file_size_limit.h"
+#include "server/base/status_macros.h"
 
 namespace agg {
 namespace {
@@ -68,11 +69,9 @@ absl::StatusOr<std::string> OutputPath(const std::string& path) {
 }
 
 absl::Status WriteFile(const std::string& path, absl::string_view bytes) {
-  const absl::Status size = CheckFileSize(static_cast<int64_t>(bytes.size()));
-  if (!size.ok()) return size;
+  AGG_RETURN_IF_ERROR(CheckFileSize(static_cast<int64_t>(bytes.size())));
   AtomicFile file(path);
-  const absl::Status opened = file.Open();
-  if (!opened.ok()) return opened;
+  AGG_RETURN_IF_ERROR(file.Open());
   std::ofstream part(file.part_path(), std::ios::binary);
   errno = ENOSPC;  // what a short write means
   part.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
@@ -98,8 +97,7 @@ AtomicFile::~AtomicFile() {
 }
 
 absl::Status AtomicFile::Open() {
-  const absl::Status allowed = OutputPath(path_).status();
-  if (!allowed.ok()) return allowed;
+  AGG_RETURN_IF_ERROR(OutputPath(path_).status());
   const int fd =
       open(part_path_.c_str(),
            O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);

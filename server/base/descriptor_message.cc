@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/base/status_macros.h"
 
 namespace agg {
 namespace {
@@ -84,8 +85,7 @@ absl::Status ReceiveBytes(int socket, char* to, size_t size, Waiter* waiter,
     const ssize_t got =
         recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
-      const absl::Status status = waiter->Wait(POLLIN);
-      if (!status.ok()) return status;
+      AGG_RETURN_IF_ERROR(waiter->Wait(POLLIN));
       continue;
     }
     if (got < 0) return Gone(std::strerror(errno));
@@ -135,8 +135,7 @@ absl::Status SendMessage(int socket, absl::string_view bytes,
     if (count >= 0) {
       sent += static_cast<size_t>(count);
     } else if (errno == EAGAIN || errno == EINTR) {
-      const absl::Status status = waiter.Wait(POLLOUT);
-      if (!status.ok()) return status;
+      AGG_RETURN_IF_ERROR(waiter.Wait(POLLOUT));
     } else {
       return Gone(std::strerror(errno));
     }
@@ -149,9 +148,8 @@ absl::StatusOr<DescriptorMessage> ReceiveMessage(int socket, size_t max_bytes,
   DescriptorMessage message;
   Waiter waiter(socket, patience);
   char length[kLengthBytes];
-  absl::Status status =
-      ReceiveBytes(socket, length, kLengthBytes, &waiter, &message.descriptors);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(ReceiveBytes(socket, length, kLengthBytes, &waiter,
+                                   &message.descriptors));
   size_t size = 0;
   for (size_t i = 0; i < kLengthBytes; ++i) {
     size |= static_cast<size_t>(static_cast<unsigned char>(length[i]))
@@ -162,9 +160,8 @@ absl::StatusOr<DescriptorMessage> ReceiveMessage(int socket, size_t max_bytes,
         "a local message has ", size, " bytes; allowed: at most ", max_bytes));
   }
   message.bytes.resize(size);
-  status = ReceiveBytes(socket, &message.bytes[0], size, &waiter,
-                        &message.descriptors);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(ReceiveBytes(socket, &message.bytes[0], size, &waiter,
+                                   &message.descriptors));
   return message;
 }
 

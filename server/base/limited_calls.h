@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
+#include "server/base/status_macros.h"
 
 namespace agg {
 
@@ -38,10 +39,9 @@ class LimitedCalls {
   template <typename R>
   R Get(size_t kind, const std::string& what, std::function<R()> call) {
     const auto result = std::make_shared<absl::optional<R>>();
-    const absl::Status status =
-        Run(kind, what,
-            [result, call = std::move(call)] { result->emplace(call()); });
-    if (!status.ok()) return status;
+    AGG_RETURN_IF_ERROR(Run(kind, what, [result, call = std::move(call)] {
+      result->emplace(call());
+    }));
     return *std::move(*result);
   }
 

@@ -18,6 +18,7 @@
 #include "absl/types/span.h"
 #include "server/base/limited_calls.h"
 #include "server/base/mutex.h"
+#include "server/base/status_macros.h"
 
 namespace agg {
 namespace {
@@ -60,22 +61,19 @@ class LimitedWritableFile : public WritableFile {
       piece_.append(bytes.data(), std::min(room, bytes.size()));
       bytes.remove_prefix(std::min(room, bytes.size()));
       if (piece_.size() < kPieceBytes) continue;
-      const absl::Status status = Flush();
-      if (!status.ok()) return status;
+      AGG_RETURN_IF_ERROR(Flush());
     }
     return absl::OkStatus();
   }
 
   absl::Status Sync() override {
-    const absl::Status status = Flush();
-    if (!status.ok()) return status;
+    AGG_RETURN_IF_ERROR(Flush());
     return calls_->Get<absl::Status>(kWrite, absl::StrCat("sync ", path_),
                                      [file = file_] { return file->Sync(); });
   }
 
   absl::Status Close() override {
-    const absl::Status status = Flush();
-    if (!status.ok()) return status;
+    AGG_RETURN_IF_ERROR(Flush());
     return calls_->Get<absl::Status>(kWrite, absl::StrCat("close ", path_),
                                      [file = file_] { return file->Close(); });
   }
@@ -122,8 +120,7 @@ class LimitedReadableFile : public ReadableFile {
       const int64_t have = offset - piece_at_;
       if (piece_ == nullptr || have < 0 ||
           have >= static_cast<int64_t>(piece_->size())) {
-        const absl::Status status = Fetch(offset, bytes.size());
-        if (!status.ok()) return status;
+        AGG_RETURN_IF_ERROR(Fetch(offset, bytes.size()));
         continue;
       }
       const size_t num_bytes =

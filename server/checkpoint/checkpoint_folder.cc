@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/base/field_error.h"
+#include "server/base/status_macros.h"
 #include "server/checkpoint/checkpoint_json.h"
 #include "server/checkpoint/durable_file.h"
 
@@ -68,8 +69,7 @@ absl::StatusOr<CheckpointFolder> CheckpointFolder::Open(FileSystem* files,
                                                         uint64_t life) {
   absl::StatusOr<CheckpointFolder> folder = Make(files, path, job, life);
   if (!folder.ok()) return folder;
-  const absl::Status status = folder->Probe();
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(folder->Probe());
   return folder;
 }
 
@@ -84,28 +84,24 @@ std::string CheckpointFolder::PathOf(const CheckpointId& id) const {
 absl::Status CheckpointFolder::MakeFolder(const std::string& folder) const {
   // Synced also if the folders are there: a process that was killed between
   // the two steps has left a name that a crash of the machine takes away.
-  absl::Status status = files_->CreateFolder(job_path_);
-  if (status.ok()) status = files_->SyncFolder(path_);
-  if (status.ok()) status = files_->CreateFolder(folder);
-  if (status.ok()) status = files_->SyncFolder(job_path_);
-  return status;
+  AGG_RETURN_IF_ERROR(files_->CreateFolder(job_path_));
+  AGG_RETURN_IF_ERROR(files_->SyncFolder(path_));
+  AGG_RETURN_IF_ERROR(files_->CreateFolder(folder));
+  return files_->SyncFolder(job_path_);
 }
 
 absl::StatusOr<CheckpointPart> CheckpointFolder::WritePart(
     const CheckpointId& id, const PartSource& source) {
   const std::string folder = PathOf(id);
-  absl::Status status = MakeFolder(folder);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(MakeFolder(folder));
   CheckpointPart part;
   part.file = PartFileName(source.ordinal, source.plan->num_shards);
-  const absl::StatusOr<std::unique_ptr<DurableFile>> file =
-      DurableFile::Create(files_, folder, part.file, life_);
-  if (!file.ok()) return file.status();
-  status = AppendPart(source, file->get());
-  if (status.ok()) status = (*file)->Commit();
-  if (!status.ok()) return status;
-  part.num_bytes = (*file)->num_bytes();
-  part.crc32c = (*file)->crc32c();
+  AGG_ASSIGN_OR_RETURN(const std::unique_ptr<DurableFile> file,
+                       DurableFile::Create(files_, folder, part.file, life_));
+  AGG_RETURN_IF_ERROR(AppendPart(source, file.get()));
+  AGG_RETURN_IF_ERROR(file->Commit());
+  part.num_bytes = file->num_bytes();
+  part.crc32c = file->crc32c();
   return part;
 }
 
@@ -119,30 +115,27 @@ absl::Status CheckpointFolder::Seal(const CheckpointManifest& manifest,
   }
   // Whatever is not written as it is (a name that is not UTF-8) is noticed
   // now, not when the job needs it.
-  const absl::StatusOr<CheckpointManifest> back = ParseCheckpointManifest(text);
-  if (!back.ok()) return back.status();
-  const absl::Status equal = CompareManifests(manifest.tensors, back->tensors);
-  if (!equal.ok()) return equal;
+  AGG_ASSIGN_OR_RETURN(const CheckpointManifest back,
+                       ParseCheckpointManifest(text));
+  AGG_RETURN_IF_ERROR(CompareManifests(manifest.tensors, back.tensors));
 
   const std::string folder = PathOf(manifest.id);
-  absl::Status status = MakeFolder(folder);
-  if (!status.ok()) return status;
-  const absl::StatusOr<std::unique_ptr<DurableFile>> file =
-      DurableFile::Create(files_, folder, kManifestFile, life_);
-  if (!file.ok()) return file.status();
-  status = (*file)->Append(text);
-  return status.ok() ? (*file)->Commit() : status;
+  AGG_RETURN_IF_ERROR(MakeFolder(folder));
+  AGG_ASSIGN_OR_RETURN(
+      const std::unique_ptr<DurableFile> file,
+      DurableFile::Create(files_, folder, kManifestFile, life_));
+  absl::Status status = file->Append(text);
+  return status.ok() ? file->Commit() : status;
 }
 
 absl::Status CheckpointFolder::BeginAnew(uint64_t epoch) {
   // As in MakeFolder.
-  absl::Status status = files_->CreateFolder(job_path_);
-  if (status.ok()) status = files_->SyncFolder(path_);
-  if (!status.ok()) return status;
-  const absl::StatusOr<std::unique_ptr<DurableFile>> file =
-      DurableFile::Create(files_, job_path_, BegunAnewName(epoch), life_);
-  if (!file.ok()) return file.status();
-  status = (*file)->Append(
+  AGG_RETURN_IF_ERROR(files_->CreateFolder(job_path_));
+  AGG_RETURN_IF_ERROR(files_->SyncFolder(path_));
+  AGG_ASSIGN_OR_RETURN(
+      const std::unique_ptr<DurableFile> file,
+      DurableFile::Create(files_, job_path_, BegunAnewName(epoch), life_));
+  absl::Status status = file->Append(
       absl::StrCat("By an operator's word (aggctl restore none) the job began "
                    "anew in epoch ",
                    epoch,
@@ -150,7 +143,7 @@ absl::Status CheckpointFolder::BeginAnew(uint64_t epoch) {
                    "not gone on from, unless they are named (aggctl restore "
                    "MADE-VERSION). Without this file, in the folders of all "
                    "shards, they count again.\n"));
-  return status.ok() ? (*file)->Commit() : status;
+  return status.ok() ? file->Commit() : status;
 }
 
 absl::StatusOr<std::vector<CheckpointState>> CheckpointFolder::List(
@@ -161,8 +154,7 @@ absl::StatusOr<std::vector<CheckpointState>> CheckpointFolder::List(
       files_->List(job_path_);
   if (absl::IsNotFound(names.status())) {
     // None yet, unless all of PATH is gone.
-    const absl::Status status = Probe();
-    if (!status.ok()) return status;
+    AGG_RETURN_IF_ERROR(Probe());
     return states;
   }
   if (!names.ok()) return names.status();
@@ -212,11 +204,10 @@ absl::Status CheckpointFolder::RemoveCheckpoint(
 }
 
 absl::Status CheckpointFolder::Retire(int keep, uint64_t line) {
-  const absl::StatusOr<std::vector<CheckpointState>> states = List();
-  if (!states.ok()) return states.status();
+  AGG_ASSIGN_OR_RETURN(const std::vector<CheckpointState> states, List());
   absl::Status status;
   std::set<uint64_t> versions;  // of sealed ones that stay
-  for (auto state = states->rbegin(); state != states->rend(); ++state) {
+  for (auto state = states.rbegin(); state != states.rend(); ++state) {
     if (state->id.made < line) break;  // all that follow, too
     bool kept = versions.empty();
     if (state->manifest) {
@@ -239,9 +230,8 @@ bool CheckpointFolder::MayHavePart(const CheckpointId& id,
 absl::Status CheckpointFolder::Discard(const CheckpointId& id,
                                        const std::string& part_file) {
   const std::string folder = PathOf(id);
-  const absl::Status status =
-      RemoveIfThere(files_, absl::StrCat(folder, "/", part_file));
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(
+      RemoveIfThere(files_, absl::StrCat(folder, "/", part_file)));
   // Others' parts go by themselves; the last one takes the folder along.
   const absl::StatusOr<std::vector<std::string>> names = files_->List(folder);
   if (names.ok() && names->empty()) return RemoveIfThere(files_, folder);

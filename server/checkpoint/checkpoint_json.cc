@@ -15,6 +15,7 @@
 #include "server/base/field_error.h"
 #include "server/base/json.h"
 #include "server/base/json_members.h"
+#include "server/base/status_macros.h"
 
 namespace agg {
 namespace {
@@ -149,9 +150,8 @@ std::string CheckpointManifestJson(const CheckpointManifest& manifest) {
 
 absl::StatusOr<CheckpointManifest> ParseCheckpointManifest(
     absl::string_view text) {
-  const absl::StatusOr<std::string> object = CheckedObject(text);
-  if (!object.ok()) return object.status();
-  const Json json = Json::parse(*object, nullptr, /*allow_exceptions=*/false);
+  AGG_ASSIGN_OR_RETURN(const std::string object, CheckedObject(text));
+  const Json json = Json::parse(object, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return absl::DataLossError("it is no JSON object");
   FieldErrors errors;
   const JsonMembers members(json, "", &errors);

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "proto/crc32c.h"
+#include "server/base/status_macros.h"
 #include "server/checkpoint/checkpoint_json.h"
 #include "server/checkpoint/checkpoint_limits.h"
 #include "server/checkpoint/durable_file.h"
@@ -48,10 +49,9 @@ absl::StatusOr<CheckpointManifest> ReadCheckpointManifest(
     FileSystem* files, const std::string& folder,
     const absl::optional<CheckpointId>& id) {
   const std::string path = absl::StrCat(folder, "/", kManifestFile);
-  const absl::StatusOr<std::string> text =
-      ReadSmallFile(files, path, kMaxManifestBytes);
-  if (!text.ok()) return text.status();
-  absl::StatusOr<CheckpointManifest> manifest = ParseCheckpointManifest(*text);
+  AGG_ASSIGN_OR_RETURN(const std::string text,
+                       ReadSmallFile(files, path, kMaxManifestBytes));
+  absl::StatusOr<CheckpointManifest> manifest = ParseCheckpointManifest(text);
   if (!manifest.ok()) {
     return absl::Status(
         manifest.status().code(),
@@ -67,11 +67,10 @@ absl::StatusOr<CheckpointManifest> ReadCheckpointManifest(
 absl::StatusOr<CheckpointReader> CheckpointReader::Create(
     FileSystem* files, const std::string& folder,
     const CheckpointManifest& manifest) {
-  absl::StatusOr<ShardPlan> plan =
-      MakeShardPlan(manifest.tensors, manifest.num_shards);
-  if (!plan.ok()) return plan.status();
+  AGG_ASSIGN_OR_RETURN(ShardPlan plan,
+                       MakeShardPlan(manifest.tensors, manifest.num_shards));
   CheckpointReader reader(files, folder, manifest);
-  reader.plan_ = *std::move(plan);
+  reader.plan_ = std::move(plan);
   reader.position_.resize(reader.plan_.slices.size());
   for (int i = 0; i < manifest.num_shards; ++i) {
     reader.layouts_.push_back(
@@ -93,16 +92,14 @@ std::string CheckpointReader::PathOf(int ordinal) const {
 absl::StatusOr<ReadableFile*> CheckpointReader::Part(int ordinal) {
   std::unique_ptr<ReadableFile>& part = parts_[ordinal];
   if (part == nullptr) {
-    absl::StatusOr<std::unique_ptr<ReadableFile>> file =
-        files_->Open(PathOf(ordinal));
-    if (!file.ok()) return file.status();
+    AGG_ASSIGN_OR_RETURN(std::unique_ptr<ReadableFile> file,
+                         files_->Open(PathOf(ordinal)));
     const int64_t num_bytes = manifest_.parts[ordinal].num_bytes;
-    if ((*file)->num_bytes() != num_bytes) {
-      return Damaged(PathOf(ordinal),
-                     absl::StrCat("it has ", (*file)->num_bytes(),
-                                  " bytes, not ", num_bytes));
+    if (file->num_bytes() != num_bytes) {
+      return Damaged(PathOf(ordinal), absl::StrCat("it has ", file->num_bytes(),
+                                                   " bytes, not ", num_bytes));
     }
-    part = *std::move(file);
+    part = std::move(file);
   }
   return part.get();
 }
@@ -111,8 +108,7 @@ absl::Status CheckpointReader::Read(ReadableFile* file, int64_t offset,
                                     absl::Span<char> bytes) {
   while (!bytes.empty()) {
     const size_t size = std::min(bytes.size(), static_cast<size_t>(kReadBytes));
-    const absl::Status status = file->Read(offset, bytes.first(size));
-    if (!status.ok()) return status;
+    AGG_RETURN_IF_ERROR(file->Read(offset, bytes.first(size)));
     if (progress_ != nullptr) progress_->Note();
     offset += static_cast<int64_t>(size);
     bytes.remove_prefix(size);
@@ -121,8 +117,7 @@ absl::Status CheckpointReader::Read(ReadableFile* file, int64_t offset,
 }
 
 absl::Status CheckpointReader::VerifyPart(int ordinal) {
-  const absl::StatusOr<ReadableFile*> part = Part(ordinal);
-  if (!part.ok()) return part.status();
+  AGG_ASSIGN_OR_RETURN(ReadableFile * part, Part(ordinal));
   const CheckpointPart& expected = manifest_.parts[ordinal];
   std::string buffer(std::min(kReadBytes, expected.num_bytes), '\0');
   uint32_t crc = 0;
@@ -138,8 +133,7 @@ absl::Status CheckpointReader::VerifyPart(int ordinal) {
         known == read_[ordinal].end() ? expected.num_bytes : known->first;
     const absl::Span<char> piece = absl::MakeSpan(buffer).first(
         static_cast<size_t>(std::min(kReadBytes, end - offset)));
-    const absl::Status status = Read(*part, offset, piece);
-    if (!status.ok()) return status;
+    AGG_RETURN_IF_ERROR(Read(part, offset, piece));
     const auto num_bytes = static_cast<int64_t>(piece.size());
     crc = ConcatCrc32c(crc, Crc32c(ViewOf(piece)), num_bytes);
     offset += num_bytes;
@@ -153,16 +147,14 @@ absl::Status CheckpointReader::ReadSlice(int32_t slice, int array,
                                          absl::Span<float> values) {
   const Slice& wanted = plan_.slices[slice];
   const PartLayout& layout = layouts_[wanted.shard];
-  const absl::StatusOr<ReadableFile*> part = Part(wanted.shard);
-  if (!part.ok()) return part.status();
+  AGG_ASSIGN_OR_RETURN(ReadableFile * part, Part(wanted.shard));
   const int64_t offset =
       layout.offsets[position_[slice] * layout.num_arrays + array];
   std::string head = PartEntryHead(wanted, array, 0);
-  absl::Status status = Read(*part, offset, absl::MakeSpan(head));
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(Read(part, offset, absl::MakeSpan(head)));
   const absl::Span<char> bytes = BytesOf(values);
-  status = Read(*part, offset + static_cast<int64_t>(head.size()), bytes);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(
+      Read(part, offset + static_cast<int64_t>(head.size()), bytes));
   const uint32_t crc = ExtendCrc32c(kCrc32cInit, head);
   read_[wanted.shard][offset] = {
       static_cast<int64_t>(head.size() + bytes.size()),

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/base/status_macros.h"
 #include "server/base/try_resize.h"
 #include "server/checkpoint/part_writer.h"
 
@@ -16,9 +17,8 @@ namespace agg {
 absl::StatusOr<std::unique_ptr<CheckpointWriter>> CheckpointWriter::Create(
     CheckpointFolder folder, const ShardArrays& arrays) {
   std::vector<float> copy;
-  const absl::Status status =
-      TryResize(arrays.num_arrays * arrays.num_elements, &copy);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(
+      TryResize(arrays.num_arrays * arrays.num_elements, &copy));
   return std::unique_ptr<CheckpointWriter>(
       new CheckpointWriter(std::move(folder), arrays, std::move(copy)));
 }
@@ -89,10 +89,9 @@ absl::Status CheckpointWriter::Discard(const CheckpointId& id) {
 absl::Status CheckpointWriter::CopyAll(const CopyArray& copy) {
   const auto num_elements = static_cast<size_t>(arrays_.num_elements);
   for (int array = 0; array < arrays_.num_arrays; ++array) {
-    const absl::Status status = copy(
+    AGG_RETURN_IF_ERROR(copy(
         array, absl::MakeSpan(copy_).subspan(
-                   static_cast<size_t>(array) * num_elements, num_elements));
-    if (!status.ok()) return status;
+                   static_cast<size_t>(array) * num_elements, num_elements)));
   }
   return absl::OkStatus();
 }
@@ -141,8 +140,7 @@ bool CheckpointWriter::Finish(const absl::StatusOr<CheckpointPart>& part,
 }
 
 absl::StatusOr<CheckpointPart> CheckpointWriter::Write(const CheckpointId& id) {
-  const absl::Status finite = CheckFinite();
-  if (!finite.ok()) return finite;
+  AGG_RETURN_IF_ERROR(CheckFinite());
   PartSource source;
   source.plan = &arrays_.plan;
   source.ordinal = arrays_.ordinal;

@@ -6,6 +6,7 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "server/base/status_macros.h"
 
 namespace agg {
 
@@ -15,10 +16,7 @@ absl::StatusOr<std::unique_ptr<DurableFile>> DurableFile::Create(
   const std::string path = absl::StrCat(folder, "/", name);
   std::unique_ptr<DurableFile> file = absl::WrapUnique(new DurableFile(
       files, folder, path, absl::StrCat(path, ".", absl::Hex(life), ".tmp")));
-  absl::StatusOr<std::unique_ptr<WritableFile>> created =
-      files->Create(file->temporary_);
-  if (!created.ok()) return created.status();
-  file->file_ = *std::move(created);
+  AGG_ASSIGN_OR_RETURN(file->file_, files->Create(file->temporary_));
   file->temporary_exists_ = true;
   return file;
 }
@@ -50,10 +48,8 @@ absl::Status DurableFile::Append(absl::string_view bytes) {
 
 absl::Status DurableFile::CloseAndRename() {
   // The data before the name: else a crash could leave the name without them.
-  absl::Status status = file_->Sync();
-  if (!status.ok()) return status;
-  status = file_->Close();
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(file_->Sync());
+  AGG_RETURN_IF_ERROR(file_->Close());
   return files_->Rename(temporary_, path_);
 }
 
@@ -70,16 +66,15 @@ absl::Status DurableFile::Commit() {
 absl::StatusOr<std::string> ReadSmallFile(FileSystem* files,
                                           const std::string& path,
                                           int64_t max_bytes) {
-  const absl::StatusOr<std::unique_ptr<ReadableFile>> file = files->Open(path);
-  if (!file.ok()) return file.status();
-  if ((*file)->num_bytes() > max_bytes) {
-    return absl::DataLossError(absl::StrCat(path, " has ", (*file)->num_bytes(),
+  AGG_ASSIGN_OR_RETURN(const std::unique_ptr<ReadableFile> file,
+                       files->Open(path));
+  if (file->num_bytes() > max_bytes) {
+    return absl::DataLossError(absl::StrCat(path, " has ", file->num_bytes(),
                                             " bytes; allowed: at most ",
                                             max_bytes));
   }
-  std::string bytes(static_cast<size_t>((*file)->num_bytes()), '\0');
-  const absl::Status status = (*file)->Read(0, absl::MakeSpan(bytes));
-  if (!status.ok()) return status;
+  std::string bytes(static_cast<size_t>(file->num_bytes()), '\0');
+  AGG_RETURN_IF_ERROR(file->Read(0, absl::MakeSpan(bytes)));
   return bytes;
 }
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "server/base/status_macros.h"
 #include "server/checkpoint/part_layout.h"
 
 namespace agg {
@@ -25,15 +26,13 @@ absl::Status AppendPart(const PartSource& source, DurableFile* file) {
   for (const int32_t index : layout.slices) {
     const Slice& slice = source.plan->slices[index];
     for (int array = 0; array < source.num_arrays; ++array) {
-      const absl::StatusOr<absl::Span<const float>> values =
-          source.values(index, array);
-      if (!values.ok()) return values.status();
-      const absl::string_view bytes = BytesOf(*values);
+      AGG_ASSIGN_OR_RETURN(const absl::Span<const float> values,
+                           source.values(index, array));
+      const absl::string_view bytes = BytesOf(values);
       crc32s.push_back(PartEntryCrc32(slice, bytes));
-      absl::Status status =
-          file->Append(PartEntryHead(slice, array, crc32s.back()));
-      if (status.ok()) status = file->Append(bytes);
-      if (!status.ok()) return status;
+      AGG_RETURN_IF_ERROR(
+          file->Append(PartEntryHead(slice, array, crc32s.back())));
+      AGG_RETURN_IF_ERROR(file->Append(bytes));
     }
   }
   return file->Append(PartTail(*source.plan, layout, crc32s));

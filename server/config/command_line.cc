@@ -7,6 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "server/base/flags.h"
+#include "server/base/status_macros.h"
 #include "server/base/version.h"
 
 namespace agg {
@@ -68,10 +69,9 @@ Program AggServer(CommandLine* line) {
 absl::StatusOr<CommandLine> ParseCommandLine(
     const std::vector<std::string>& arguments) {
   CommandLine line;
-  const absl::StatusOr<ParsedFlags> parsed =
-      ParseFlags(AggServer(&line), arguments);
-  if (!parsed.ok()) return parsed.status();
-  line.text = parsed->text;
+  AGG_ASSIGN_OR_RETURN(const ParsedFlags parsed,
+                       ParseFlags(AggServer(&line), arguments));
+  line.text = parsed.text;
   if (line.exit_with_stdin && line.config == "-") {
     return absl::InvalidArgumentError(
         "--exit_with_stdin is true; allowed: false with --config=-, after "

@@ -7,6 +7,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "server/base/field_error.h"
+#include "server/base/status_macros.h"
 
 namespace agg {
 namespace {
@@ -89,8 +90,7 @@ absl::StatusOr<CheckpointOptions> MakeCheckpointOptions(
   const v1::CheckpointConfig& checkpoint = config.checkpoint();
   CheckpointOptions options;
   if (checkpoint.path().empty()) {
-    const absl::Status status = CheckNothingSet(checkpoint);
-    if (!status.ok()) return status;
+    AGG_RETURN_IF_ERROR(CheckNothingSet(checkpoint));
     return options;
   }
   FieldErrors errors;

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/base/log.h"
+#include "server/base/status_macros.h"
 #include "server/checkpoint/checkpoint_json.h"
 #include "server/checkpoint/checkpoint_limits.h"
 #include "server/checkpoint/checkpoint_progress.h"
@@ -189,9 +190,8 @@ std::optional<absl::StatusOr<TakenCheckpoint>> CheckpointTask::Look() {
         Phase phase;
         phase.kind = PhaseKind::kCheckpointProgress;
         phase.epoch = epoch_;
-        absl::StatusOr<PhaseResult> result = peer->RunPhase(phase);
-        if (!result.ok()) return result.status();
-        shards[ordinal] = std::move(result->checkpoint);
+        AGG_ASSIGN_OR_RETURN(PhaseResult result, peer->RunPhase(phase));
+        shards[ordinal] = std::move(result.checkpoint);
         if (shards[ordinal].stage == Stage::kFailed) {
           return shards[ordinal].error;
         }

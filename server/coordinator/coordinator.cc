@@ -23,6 +23,7 @@
 #include "server/base/field_error.h"
 #include "server/base/limit_error.h"
 #include "server/base/log.h"
+#include "server/base/status_macros.h"
 #include "server/base/utf8.h"
 #include "server/checkpoint/checkpoint_json.h"
 #include "server/checkpoint/checkpoint_limits.h"
@@ -200,8 +201,7 @@ void Coordinator::CheckAddressEachSecond() {
 absl::Status Coordinator::Enqueue(std::optional<uint64_t> epoch,
                                   std::function<void()> operation) {
   MutexLock lock(&mutex_);
-  const absl::Status status = state_.CheckAcceptingCalls(epoch);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(state_.CheckAcceptingCalls(epoch));
   if (operations_.size() >= kMaxQueuedCalls) {
     return absl::UnavailableError(
         absl::StrCat(operations_.size(),
@@ -234,10 +234,8 @@ void Coordinator::Evict(int32_t rank, const std::string& reason,
 absl::StatusOr<uint64_t> Coordinator::Attend(uint64_t epoch, uint64_t session,
                                              EventCallback on_event) {
   MutexLock lock(&mutex_);
-  absl::Status status = state_.CheckAcceptingCalls(epoch);
-  if (!status.ok()) return status;
-  status = state_.job()->Renew(session, clock_->Now());
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(state_.CheckAcceptingCalls(epoch));
+  AGG_RETURN_IF_ERROR(state_.job()->Renew(session, clock_->Now()));
   return state_.attendance()->Open(session, std::move(on_event));
 }
 
@@ -742,8 +740,7 @@ void Coordinator::SetRuleEverywhere(const RuleChange& change,
 absl::StatusOr<std::string> Coordinator::OwnerOf(std::optional<uint64_t> epoch,
                                                  uint64_t session) const {
   MutexLock lock(&mutex_);
-  const absl::Status status = state_.CheckAcceptingCalls(epoch);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(state_.CheckAcceptingCalls(epoch));
   return state_.job()->sessions().Owner(session);
 }
 
@@ -1083,21 +1080,19 @@ absl::Status Coordinator::TakeFacts(uint64_t epoch,
                                     const CheckpointManifest& checkpoint,
                                     RecoveryDecision* decision) const {
   JobFacts facts = decision->plans.front().facts;
-  const absl::StatusOr<JobFacts> sealed = ParseFacts(checkpoint.facts);
-  if (!sealed.ok()) return sealed.status();
+  AGG_ASSIGN_OR_RETURN(const JobFacts sealed, ParseFacts(checkpoint.facts));
   if (borrows_) {
     // What was set for another job, and that it has finished, is its own.
     facts = {epoch, facts.number + 1, ""};
   } else if (decision->kind != RecoveryDecision::Kind::kRewind) {
-    if (facts < *sealed) facts = *sealed;
+    if (facts < sealed) facts = sealed;
   } else {
-    const absl::StatusOr<JobChanges> before = ParseJobChanges(sealed->text);
-    if (!before.ok()) return before.status();
-    std::string text = sealed->text;
+    AGG_ASSIGN_OR_RETURN(const JobChanges before, ParseJobChanges(sealed.text));
+    std::string text = sealed.text;
     const absl::StatusOr<JobChanges> newest = ParseJobChanges(facts.text);
     if (newest.ok()) {
-      text = JobChangesText(AfterRewind(*before, *newest));
-      if (newest->finished && !before->finished) {
+      text = JobChangesText(AfterRewind(before, *newest));
+      if (newest->finished && !before.finished) {
         LogWarning(
             "recovery: the job goes back to before its end, which is undone "
             "with the rounds: ",
@@ -1138,8 +1133,7 @@ absl::Status Coordinator::FillStart(
       AddMembers(checkpoint, start);
     }
   }
-  absl::Status status = FillRecord(epoch, decision, checkpoint, start);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(FillRecord(epoch, decision, checkpoint, start));
   // Nobody is in: rounds wait for the expected workers again (P2), so that the
   // first one to join does not train alone.
   if (start->members.empty() && (borrows_ || Resumes())) {
@@ -1192,8 +1186,7 @@ absl::Status Coordinator::FillRecord(uint64_t epoch,
   if (!loads && MadeOf(start->record, target.version) != target.made) {
     start->record.history = target.made;
   }
-  absl::Status status = engine_.Reset(epoch, start->manifest);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(engine_.Reset(epoch, start->manifest));
   CombineOptions combine;
   {
     MutexLock lock(&mutex_);
@@ -1685,16 +1678,15 @@ absl::StatusOr<JoinResult> Coordinator::TryJoin(
       status = ManifestGone();
     }
     if (!status.ok()) return status;
-    const absl::StatusOr<uint64_t> session = state_.job()->SessionFor(call);
-    if (!session.ok()) return session.status();
-    if (state_.job()->Resumes(*session)) return Resume(call);
-    change = state_.job()->BeginJoin(call, *session);
+    AGG_ASSIGN_OR_RETURN(const uint64_t session,
+                         state_.job()->SessionFor(call));
+    if (state_.job()->Resumes(session)) return Resume(call);
+    change = state_.job()->BeginJoin(call, session);
   }
   absl::Status propagated = PropagateSession(epoch, change);
   propagated.Update(join.CheckCaller());
   MutexLock lock(&mutex_);
-  const absl::Status accepting = state_.CheckAcceptingCalls(epoch);
-  if (!accepting.ok()) return accepting;
+  AGG_RETURN_IF_ERROR(state_.CheckAcceptingCalls(epoch));
   if (!propagated.ok()) {
     state_.job()->CancelJoin(change);
     return propagated;
@@ -1748,8 +1740,7 @@ absl::Status Coordinator::Recover(
   const bool anew = decision.kind == RecoveryDecision::Kind::kNothing ||
                     decision.kind == RecoveryDecision::Kind::kUnseeded;
   if (by_order_ && anew) {
-    const absl::Status kept = KeepBeginning(epoch);
-    if (!kept.ok()) return kept;
+    AGG_RETURN_IF_ERROR(KeepBeginning(epoch));
   }
   NoteBeginning(epoch, decision);
   if (decision.kind == RecoveryDecision::Kind::kNothing) {
@@ -1903,16 +1894,14 @@ absl::StatusOr<std::string> Coordinator::ReadCheckpoint(
       }
       continue;
     }
-    absl::StatusOr<CheckpointManifest> parsed =
-        ParseCheckpointManifest(result->manifest);
-    if (!parsed.ok()) return parsed.status();
+    AGG_ASSIGN_OR_RETURN(CheckpointManifest parsed,
+                         ParseCheckpointManifest(result->manifest));
     RestoringJob job;
     job.job = borrows_ ? options_.checkpoint.restore_job : options_.job;
     job.optimizer = LineOf(options_.optimizer.kind).name;
     job.num_state_arrays = OptimizerStateArrays(options_.optimizer);
-    const absl::Status fits = CheckRestorable(*parsed, job);
-    if (!fits.ok()) return fits;
-    *manifest = *std::move(parsed);
+    AGG_RETURN_IF_ERROR(CheckRestorable(parsed, job));
+    *manifest = std::move(parsed);
     return std::move(result->manifest);
   }
   if (!error.ok()) return error;
@@ -1932,9 +1921,8 @@ absl::Status Coordinator::GiveManifest(
     if (source == peers_.size()) {
       return absl::InternalError("copies without a manifest");
     }
-    absl::StatusOr<Manifest> manifest = peers_.peer(source)->GetManifest(epoch);
-    if (!manifest.ok()) return manifest.status();
-    start->manifest = *std::move(manifest);
+    AGG_ASSIGN_OR_RETURN(start->manifest,
+                         peers_.peer(source)->GetManifest(epoch));
   }
   return peers_.ForEach([&](int ordinal, ShardPeer* peer) {
     // One that has the manifest refuses another one.
@@ -2532,13 +2520,12 @@ absl::Status Coordinator::SealFacts() {
     facts = FactsText(state_.facts());
   }
   CheckpointManifest manifest;
-  const absl::StatusOr<std::string> text = ReadCheckpoint(epoch, id, &manifest);
-  if (!text.ok()) return text.status();
+  AGG_ASSIGN_OR_RETURN(const std::string text,
+                       ReadCheckpoint(epoch, id, &manifest));
   manifest.facts = facts;
-  absl::StatusOr<JobRecord> record = ParseJobRecord(manifest.record);
-  if (!record.ok()) return record.status();
-  record->started = false;  // as the job has it now
-  manifest.record = TextOf(*std::move(record));
+  AGG_ASSIGN_OR_RETURN(JobRecord record, ParseJobRecord(manifest.record));
+  record.started = false;  // as the job has it now
+  manifest.record = TextOf(std::move(record));
   return RunPhases([&](int) {
     Phase phase;
     phase.kind = PhaseKind::kSeal;

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/base/job_phase.h"
 #include "server/base/log.h"
+#include "server/base/status_macros.h"
 #include "server/combine/pipelining.h"
 #include "server/coordinator/arrival_times.h"
 #include "server/coordinator/checkpoint_task.h"
@@ -359,8 +360,7 @@ absl::StatusOr<CombineOptions> CoordinatorState::Changed(
   absl::StatusOr<CombineOptions> after =
       ChangedCombination(before, change, options_.workers);
   if (!after.ok() || !options_.pipelined) return after;
-  const absl::Status status = CheckPipelining(*after);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(CheckPipelining(*after));
   return after;
 }
 
@@ -386,19 +386,17 @@ absl::StatusOr<RuleChangeResult> CoordinatorState::SetRule(
   if (!may.ok()) return may;
   // Two changes before the next round add up.
   const CombineOptions& base = next_combine_.value_or(combine_);
-  absl::StatusOr<CombineOptions> after = Changed(base, change);
-  if (!after.ok()) return after.status();
+  AGG_ASSIGN_OR_RETURN(CombineOptions after, Changed(base, change));
   RuleChangeResult result;
   result.before = NamesOf(combine_);
-  result.after = NamesOf(*after);
+  result.after = NamesOf(after);
   if (check != nullptr) {
-    const absl::Status status = check(result.after, job_->manifest());
-    if (!status.ok()) return status;
+    AGG_RETURN_IF_ERROR(check(result.after, job_->manifest()));
   }
-  const double learning_rate = after->schedule.learning_rate;
+  const double learning_rate = after.schedule.learning_rate;
   rule_set_ = JobChanges();
-  rule_set_.rule = ChangeTo(job_->seeded() ? combine_ : *after);
-  next_combine_ = *std::move(after);
+  rule_set_.rule = ChangeTo(job_->seeded() ? combine_ : after);
+  next_combine_ = std::move(after);
   if (job_->seeded()) {
     // The open round goes on as it began, whatever it waits for: workers may
     // have set their rows up for it.
@@ -565,8 +563,7 @@ std::string CoordinatorState::WayBack() const {
 }
 
 absl::StatusOr<ResumeResult> CoordinatorState::Resume() {
-  const absl::Status accepting = CheckAcceptingCalls();
-  if (!accepting.ok()) return accepting;
+  AGG_RETURN_IF_ERROR(CheckAcceptingCalls());
   if (!job_->finished()) {
     return absl::FailedPreconditionError(absl::StrCat(
         "the job has not finished: it is at version ", job_->version()));
@@ -888,15 +885,12 @@ absl::StatusOr<uint64_t> CoordinatorState::Renew(uint64_t epoch,
                                                  absl::string_view transports,
                                                  int num_shards,
                                                  absl::Time now) {
-  absl::Status status = CheckAcceptingCalls(epoch);
-  if (!status.ok()) return status;
-  absl::StatusOr<WorkerTransports> said =
-      ParseTransports(transports, num_shards);
-  if (!said.ok()) return said.status();
-  status = job_->Renew(session, now);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(CheckAcceptingCalls(epoch));
+  AGG_ASSIGN_OR_RETURN(WorkerTransports said,
+                       ParseTransports(transports, num_shards));
+  AGG_RETURN_IF_ERROR(job_->Renew(session, now));
   if (!transports.empty()) {
-    (*job_->Find(session))->transports = *std::move(said);
+    (*job_->Find(session))->transports = std::move(said);
   }
   return job_->version();
 }
@@ -904,8 +898,7 @@ absl::StatusOr<uint64_t> CoordinatorState::Renew(uint64_t epoch,
 // --- Questions ---------------------------------------------------------------
 
 absl::StatusOr<JoinResult> CoordinatorState::Observe() const {
-  const absl::Status status = CheckAcceptingCalls();
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(CheckAcceptingCalls());
   if (!job_->manifest().has_value()) {
     return absl::FailedPreconditionError(
         "no worker has joined yet, so the job has no manifest");

@@ -14,6 +14,7 @@
 #include "server/base/field_error.h"
 #include "server/base/json.h"
 #include "server/base/json_members.h"
+#include "server/base/status_macros.h"
 #include "server/combine/row_info.h"
 #include "server/combine/rule_table.h"
 #include "server/coordinator/coordinator_types.h"
@@ -413,10 +414,10 @@ absl::Status ChangeAdacons(const RuleChange& change, RuleOptions* options) {
   status.Update(CheckTrait(*options->rule, kTakesAdaconsOptions,
                            "adacons_rescale", Quoted(*change.adacons_rescale)));
   if (!status.ok()) return status;
-  const absl::StatusOr<AdaconsRescale> rescale =
-      ParseAdaconsRescale("adacons_rescale", *change.adacons_rescale);
-  if (!rescale.ok()) return rescale.status();
-  options->adacons.rescale = *rescale;
+  AGG_ASSIGN_OR_RETURN(
+      const AdaconsRescale rescale,
+      ParseAdaconsRescale("adacons_rescale", *change.adacons_rescale));
+  options->adacons.rescale = rescale;
   return status;
 }
 
@@ -440,14 +441,12 @@ void TakeRule(const Rule* rule, int32_t workers, RuleOptions* options) {
 absl::Status ChangeRule(const RuleChange& change, int32_t workers,
                         RuleOptions* options) {
   if (change.rule.has_value()) {
-    const absl::StatusOr<const Rule*> rule = ParseRule("rule", *change.rule);
-    if (!rule.ok()) return rule.status();
-    TakeRule(*rule, workers, options);
+    AGG_ASSIGN_OR_RETURN(const Rule* rule, ParseRule("rule", *change.rule));
+    TakeRule(rule, workers, options);
   }
   if (change.scope.has_value()) {
-    const absl::StatusOr<Scope> scope = ParseScope("scope", *change.scope);
-    if (!scope.ok()) return scope.status();
-    options->scope = *scope;
+    AGG_ASSIGN_OR_RETURN(const Scope scope, ParseScope("scope", *change.scope));
+    options->scope = scope;
   }
   absl::Status status = ChangeAdacons(change, options);
   status.Update(ChangeKrum(change, options));
@@ -472,13 +471,11 @@ absl::StatusOr<CombineOptions> ChangedCombination(const CombineOptions& before,
         "learning_rate or an option of theirs");
   }
   CombineOptions after = before;
-  absl::Status status = ChangeRule(change, workers, &after.rule);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(ChangeRule(change, workers, &after.rule));
   if (change.step_scale.has_value()) {
-    const absl::StatusOr<StepScale> kind =
-        ParseStepScale("step_scale", *change.step_scale);
-    if (!kind.ok()) return kind.status();
-    after.step_scale.kind = *kind;
+    AGG_ASSIGN_OR_RETURN(const StepScale kind,
+                         ParseStepScale("step_scale", *change.step_scale));
+    after.step_scale.kind = kind;
   }
   if (change.force_step_scale.has_value()) {
     after.step_scale.force = *change.force_step_scale;
@@ -486,8 +483,7 @@ absl::StatusOr<CombineOptions> ChangedCombination(const CombineOptions& before,
   if (change.learning_rate.has_value()) {
     after.schedule.learning_rate = *change.learning_rate;
   }
-  status = ValidateCombineOptions(after);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(ValidateCombineOptions(after));
   return after;
 }
 

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/base/field_error.h"
 #include "server/base/limit_error.h"
+#include "server/base/status_macros.h"
 #include "server/coordinator/coordinator_types.h"
 
 namespace agg {
@@ -101,25 +102,22 @@ absl::Status JobState::CheckEpoch(uint64_t epoch) const {
 // --- Sessions ---------------------------------------------------------------
 
 absl::StatusOr<Member*> JobState::Find(uint64_t session) {
-  absl::StatusOr<int32_t> rank = sessions_.Rank(session);
-  if (!rank.ok()) return rank.status();
-  return &members_.at(*rank);
+  AGG_ASSIGN_OR_RETURN(int32_t rank, sessions_.Rank(session));
+  return &members_.at(rank);
 }
 
 absl::Status JobState::Renew(uint64_t session, absl::Time now) {
-  absl::StatusOr<Member*> member = Find(session);
-  if (!member.ok()) return member.status();
-  (*member)->lease_end = now + options_.lease;
-  (*member)->disconnected = false;
+  AGG_ASSIGN_OR_RETURN(Member * member, Find(session));
+  member->lease_end = now + options_.lease;
+  member->disconnected = false;
   return absl::OkStatus();
 }
 
 absl::Status JobState::BeginGrace(uint64_t session, absl::Time now) {
-  absl::StatusOr<Member*> member = Find(session);
-  if (!member.ok()) return member.status();
-  absl::Time& lease_end = (*member)->lease_end;
+  AGG_ASSIGN_OR_RETURN(Member * member, Find(session));
+  absl::Time& lease_end = member->lease_end;
   lease_end = std::min(lease_end, now + options_.reconnect_grace);
-  (*member)->disconnected = true;
+  member->disconnected = true;
   return absl::OkStatus();
 }
 
@@ -172,11 +170,10 @@ void JobState::PassSeedRole() {
 }
 
 absl::Status JobState::Leave(uint64_t session) {
-  absl::StatusOr<Member*> member = Find(session);
-  if (!member.ok()) return member.status();
+  AGG_ASSIGN_OR_RETURN(Member * member, Find(session));
   // Shards answer it as an eviction, with ABORTED: NOT_FOUND would ask the
   // worker to join again.
-  RemoveMember((*member)->rank, DepartureKind::kLeft,
+  RemoveMember(member->rank, DepartureKind::kLeft,
                absl::AbortedError("this session has left the job"));
   last_left_ = members_.empty();
   FinishIfLastLeft();
@@ -576,8 +573,7 @@ RoundResult JobState::SeededResult(uint32_t attempt) const {
 }
 
 OutcomeAnswer JobState::CommitSeed(const CommitCall& call) {
-  const absl::Status status = CheckSeedRole(call.session);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(CheckSeedRole(call.session));
   if (seeded_) return std::optional<RoundResult>(SeededResult(call.attempt));
   if (!call.pushed.ok()) return call.pushed;
   // A late repeat of a lower attempt changes nothing.
@@ -592,14 +588,13 @@ OutcomeAnswer JobState::Commit(const CommitCall& call, absl::Time now) {
   absl::Status status = ValidateCommit(call.info);
   if (status.ok()) status = CheckEpoch(call.epoch);
   if (!status.ok()) return status;
-  const absl::StatusOr<Member*> member = Find(call.session);
-  if (!member.ok()) return member.status();
+  AGG_ASSIGN_OR_RETURN(Member * member, Find(call.session));
   if (manifest_.has_value()) {
     status = ValidateAbsentTensors(call.info.absent_tensors, **manifest_);
     if (!status.ok()) return status;
   }
   return call.kind == PushKind::kSeed ? CommitSeed(call)
-                                      : CommitGradient(call, **member, now);
+                                      : CommitGradient(call, *member, now);
 }
 
 bool JobState::OnItsWay(uint64_t round) const {
@@ -629,8 +624,7 @@ OutcomeAnswer JobState::CommitGradient(const CommitCall& call,
   if (seeded_ && call.round < version_) {
     return Outcome({call.kind, call.round, call.session, call.attempt});
   }
-  const absl::Status status = CheckRound(call, member);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(CheckRound(call, member));
   // A version can be pulled from the shards shortly before the coordinator
   // knows that all of them have published it: commits of its round may come
   // while it is on its way.
@@ -685,10 +679,8 @@ OutcomeAnswer JobState::Answer(const OutcomeQuery& query) const {
   }
   if (!seeded_) return std::optional<RoundResult>();
   // The seeder may have gone since; its waiter has its answer then.
-  const absl::StatusOr<int32_t> rank = sessions_.Rank(query.session);
-  if (!rank.ok()) return rank.status();
-  const absl::Status status = CheckSeedRole(query.session);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(sessions_.Rank(query.session).status());
+  AGG_RETURN_IF_ERROR(CheckSeedRole(query.session));
   return std::optional<RoundResult>(SeededResult(query.attempt));
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/base/status_macros.h"
 
 namespace agg {
 
@@ -155,8 +156,7 @@ absl::Status OutcomeWaiters::CheckRoom(Call call, uint64_t session) const {
 absl::StatusOr<uint64_t> OutcomeWaiters::Add(Call call,
                                              const OutcomeQuery& query,
                                              Callback done) {
-  const absl::Status status = CheckRoom(call, query.session);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(CheckRoom(call, query.session));
   waiters_.push_back({++last_number_, call, query, std::move(done)});
   return last_number_;
 }

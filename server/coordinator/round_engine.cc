@@ -13,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "kernels/optimizer_step.h"
 #include "server/base/log.h"
+#include "server/base/status_macros.h"
 #include "server/combine/gram_matrix.h"
 #include "server/combine/outliers.h"
 #include "server/coordinator/gram_sums.h"
@@ -131,8 +132,7 @@ absl::StatusOr<RoundReport> RoundEngine::Run(
 
   // close -> gram -> [compensated gram] -> coefficients. Nothing has changed on
   // the shards when this fails, so that it can be tried again.
-  absl::Status status = DecideOrSkip(&report);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(DecideOrSkip(&report));
   report.loss = MeanLoss(contributions, report.incomplete_rows);
   OrthogonalityTask orthogonality(combine_.rule, input_, report.decision);
 
@@ -142,7 +142,7 @@ absl::StatusOr<RoundReport> RoundEngine::Run(
   if (!report.applied) report.message = report.decision.skip_reason;
   SetNextRecord(report);
   bool published = false;
-  status =
+  absl::Status status =
       report.applied ? Step(&report, &published) : PrepareUnchanged(report);
 
   // -> publish.
@@ -220,8 +220,7 @@ absl::Status RoundEngine::DecideOrSkip(RoundReport* report) {
   LogWarning("round ", round_,
              " failed and is tried again: ", status.ToString());
   // The shards open the round again, with the rows that they have.
-  absl::Status abandoned = Abandon();
-  if (!abandoned.ok()) return abandoned;
+  AGG_RETURN_IF_ERROR(Abandon());
   status = TryDecide(report);
   if (status.ok() || absl::IsUnavailable(status)) return status;
   report->decision = SkipDecision(
@@ -275,12 +274,11 @@ absl::Status RoundEngine::Publish(const PublishPlan& plan,
                                   RoundReport* report) {
   Phase phase = MakePhase(PhaseKind::kPublish);
   phase.publish = plan;
-  const absl::StatusOr<std::vector<PhaseResult>> results = RunOnAll(phase);
-  if (!results.ok()) return results.status();
+  AGG_ASSIGN_OR_RETURN(const std::vector<PhaseResult> results, RunOnAll(phase));
   // With replication it is here that shards step.
   if (report != nullptr && options_.replicated) {
-    NoteNotFinite(*results, report);
-    NoteNarrowing(*results, report);
+    NoteNotFinite(results, report);
+    NoteNarrowing(results, report);
   }
   return absl::OkStatus();
 }
@@ -314,12 +312,11 @@ absl::StatusOr<std::vector<PhaseResult>> RoundEngine::RunEach(
           for (const int row : closed_) phase.rows.push_back(rows_[row]);
         }
         const PhaseWatch::Call call(watch_, ordinal, phase);
-        absl::StatusOr<PhaseResult> result =
-            peer->StreamPhase(phase, [sums](SliceGram gram) {
-              if (sums != nullptr) sums->Add(std::move(gram));
-            });
-        if (!result.ok()) return result.status();
-        results[ordinal] = *std::move(result);
+        AGG_ASSIGN_OR_RETURN(PhaseResult result,
+                             peer->StreamPhase(phase, [sums](SliceGram gram) {
+                               if (sums != nullptr) sums->Add(std::move(gram));
+                             }));
+        results[ordinal] = std::move(result);
         return absl::OkStatus();
       },
       skipped);
@@ -410,14 +407,12 @@ absl::Status RoundEngine::Close(RoundReport* report) {
   while (!closed_.empty()) {
     GramSums sums(plan_, AllTensors(), static_cast<int>(closed_.size()),
                   /*compensated=*/false);
-    absl::StatusOr<std::vector<PhaseResult>> results = RunClose(&sums);
-    if (!results.ok()) return results.status();
-    if (!DropIncomplete(*results, report)) return Compact(&sums);
+    AGG_ASSIGN_OR_RETURN(std::vector<PhaseResult> results, RunClose(&sums));
+    if (!DropIncomplete(results, report)) return Compact(&sums);
     LogWarning("round ", round_,
                " is closed again: ", report->incomplete_rows.size(),
                " committed rows are left out");
-    absl::Status status = Abandon();
-    if (!status.ok()) return status;
+    AGG_RETURN_IF_ERROR(Abandon());
   }
   // Nobody's row is left.
   input_ = CompactRound(row_infos_, closed_, {});
@@ -434,9 +429,8 @@ std::vector<int32_t> RoundEngine::AllTensors() const {
 }
 
 absl::Status RoundEngine::Compact(GramSums* sums) {
-  absl::StatusOr<std::vector<GramMatrix>> grams = sums->Take();
-  if (!grams.ok()) return grams.status();
-  input_ = CompactRound(row_infos_, closed_, *std::move(grams));
+  AGG_ASSIGN_OR_RETURN(std::vector<GramMatrix> grams, sums->Take());
+  input_ = CompactRound(row_infos_, closed_, std::move(grams));
   JudgeOutliers(combine_.outliers, &input_);
   return absl::OkStatus();
 }
@@ -446,11 +440,9 @@ absl::Status RoundEngine::Compensate(const std::vector<int>& tensors) {
   phase.tensors.assign(tensors.begin(), tensors.end());
   GramSums sums(plan_, phase.tensors, static_cast<int>(closed_.size()),
                 /*compensated=*/true);
-  const absl::Status status = RunOnAll(phase, &sums).status();
-  if (!status.ok()) return status;
-  absl::StatusOr<std::vector<GramMatrix>> grams = sums.Take();
-  if (!grams.ok()) return grams.status();
-  ReplaceTensors(closed_, tensors, *std::move(grams), &input_);
+  AGG_RETURN_IF_ERROR(RunOnAll(phase, &sums).status());
+  AGG_ASSIGN_OR_RETURN(std::vector<GramMatrix> grams, sums.Take());
+  ReplaceTensors(closed_, tensors, std::move(grams), &input_);
   return absl::OkStatus();
 }
 
@@ -458,12 +450,11 @@ absl::Status RoundEngine::Compensate(const std::vector<int>& tensors) {
 // the seed.
 
 absl::Status RoundEngine::Reset(uint64_t epoch, const Manifest& manifest) {
-  absl::StatusOr<ShardPlan> plan = MakeShardPlan(manifest, peers_->size());
-  if (!plan.ok()) return plan.status();
+  AGG_ASSIGN_OR_RETURN(ShardPlan plan, MakeShardPlan(manifest, peers_->size()));
   epoch_ = epoch;
   round_ = 0;
   manifest_ = manifest;
-  plan_ = *std::move(plan);
+  plan_ = std::move(plan);
   waves_ = MakeWaves(manifest);
   tensors_of_shard_.assign(plan_.slices_of_shard.size(), {});
   for (size_t shard = 0; shard < plan_.slices_of_shard.size(); ++shard) {
@@ -540,23 +531,19 @@ absl::Status RoundEngine::PublishSeed(uint64_t session, uint32_t attempt) {
     RoundReport seeded;
     seeded.epoch = epoch_;
     SetNextRecord(seeded);
-    const absl::Status loaded = RunEach(
-                                    PhaseKind::kLoadSeed,
-                                    [&](int ordinal) {
-                                      Phase phase =
-                                          MakePhase(PhaseKind::kLoadSeed);
-                                      phase.publish = plan;
-                                      if (ordinal == 0)
-                                        phase.record = next_record_;
-                                      return phase;
-                                    },
-                                    nullptr)
-                                    .status();
-    if (!loaded.ok()) return loaded;
+    AGG_RETURN_IF_ERROR(RunEach(
+                            PhaseKind::kLoadSeed,
+                            [&](int ordinal) {
+                              Phase phase = MakePhase(PhaseKind::kLoadSeed);
+                              phase.publish = plan;
+                              if (ordinal == 0) phase.record = next_record_;
+                              return phase;
+                            },
+                            nullptr)
+                            .status());
     Phase fetch = MakePhase(PhaseKind::kFetch);
     fetch.id = {epoch_, 0};
-    const absl::Status fetched = RunOnAll(fetch).status();
-    if (!fetched.ok()) return fetched;
+    AGG_RETURN_IF_ERROR(RunOnAll(fetch).status());
   }
   return Publish(plan, nullptr);
 }
@@ -642,17 +629,18 @@ Phase RoundEngine::StepPhase(PhaseKind kind, const Decision& decision,
 
 absl::StatusOr<std::vector<float>> RoundEngine::CollectTrust(
     const Decision& decision) {
-  absl::StatusOr<std::vector<PhaseResult>> results = RunEach(
-      PhaseKind::kNorms,
-      [&](int ordinal) {
-        return StepPhase(PhaseKind::kNorms, decision, {}, ordinal);
-      },
-      nullptr);
-  if (!results.ok()) return results.status();
+  AGG_ASSIGN_OR_RETURN(std::vector<PhaseResult> results,
+                       RunEach(
+                           PhaseKind::kNorms,
+                           [&](int ordinal) {
+                             return StepPhase(PhaseKind::kNorms, decision, {},
+                                              ordinal);
+                           },
+                           nullptr));
   // Shards answer for their own slices. They are put in the order of the
   // manifest before they are added, so that sums do not depend on placement.
   std::vector<SliceNorms> by_slice(plan_.slices.size(), {-1, 0.0, 0.0});
-  for (const PhaseResult& result : *results) {
+  for (const PhaseResult& result : results) {
     for (const SliceNorms& norms : result.norms) {
       if (norms.slice >= 0 &&
           norms.slice < static_cast<int32_t>(by_slice.size())) {
@@ -785,20 +773,19 @@ absl::StatusOr<std::vector<GramMatrix>> RoundEngine::CloseWave(
     for (const int row : closed_) close.rows.push_back(rows_[row]);
     GramSums sums(plan_, tensors, static_cast<int>(closed_.size()),
                   /*compensated=*/false);
-    absl::StatusOr<std::vector<PhaseResult>> results = RunOnAll(close, &sums);
-    if (!results.ok()) return results.status();
+    AGG_ASSIGN_OR_RETURN(std::vector<PhaseResult> results,
+                         RunOnAll(close, &sums));
     // A row that a shard lacks slices of, though all were told to be there, is
     // out from here on.
-    if (!DropIncomplete(*results, report)) {
+    if (!DropIncomplete(results, report)) {
       if (closed_.empty()) return std::vector<GramMatrix>(tensors.size());
       return sums.Take();
     }
     for (const IncompleteRow& row : report->incomplete_rows) {
       waved_->dropped.insert(row.rank);
     }
-    const absl::Status status =
-        RunOnAll(WavePhase(PhaseKind::kAbandon, wave)).status();
-    if (!status.ok()) return status;
+    AGG_RETURN_IF_ERROR(
+        RunOnAll(WavePhase(PhaseKind::kAbandon, wave)).status());
   }
 }
 
@@ -823,13 +810,11 @@ absl::StatusOr<std::vector<Decision>> RoundEngine::DecideWave(
   if (again.tensors.empty()) return decisions;
   GramSums sums(plan_, again.tensors, static_cast<int>(closed_.size()),
                 /*compensated=*/true);
-  const absl::Status status = RunOnAll(again, &sums).status();
-  if (!status.ok()) return status;
-  absl::StatusOr<std::vector<GramMatrix>> exact = sums.Take();
-  if (!exact.ok()) return exact.status();
-  for (size_t i = 0; i < exact->size(); ++i) {
+  AGG_RETURN_IF_ERROR(RunOnAll(again, &sums).status());
+  AGG_ASSIGN_OR_RETURN(std::vector<GramMatrix> exact, sums.Take());
+  for (size_t i = 0; i < exact.size(); ++i) {
     const int32_t place = again.tensors[i] - waves_[wave].begin;
-    (*grams)[place] = std::move((*exact)[i]);
+    (*grams)[place] = std::move(exact[i]);
     decisions[place] = DecideTensor((*grams)[place]);
     if (decisions[place].kind == DecisionKind::kNeedsCompensated) {
       return absl::InternalError("compensated Grams were asked for twice");

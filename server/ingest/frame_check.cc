@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/row_format.h"
+#include "server/base/status_macros.h"
 
 namespace agg {
 namespace {
@@ -110,12 +111,10 @@ absl::Status CheckFrame(const FrameHeader& header, const ShardLayout& layout,
         absl::StrCat("meta.dtype is ", DTypeName(header.dtype),
                      "; allowed here: ", DTypeName(dtype)));
   }
-  absl::Status status = CheckSliceList(header.slices, "slices", layout);
-  if (!status.ok()) return status;
-  status = CheckSliceList(header.absent_slices, "absent_slices", layout);
-  if (!status.ok()) return status;
-  status = CheckAbsent(header, layout);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(CheckSliceList(header.slices, "slices", layout));
+  AGG_RETURN_IF_ERROR(
+      CheckSliceList(header.absent_slices, "absent_slices", layout));
+  AGG_RETURN_IF_ERROR(CheckAbsent(header, layout));
   return header.in_place ? CheckInPlace(header) : CheckPayload(header, layout);
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kernels/row_format.h"
+#include "server/base/status_macros.h"
 
 namespace agg {
 
@@ -101,13 +102,12 @@ std::map<uint64_t, std::shared_ptr<const Buffer>> GradientRows::Keep(
 absl::Status GradientRows::Park(int32_t rank, uint64_t session,
                                 uint32_t attempt) {
   const std::shared_ptr<const Buffer> from = Find(rank, session);
-  absl::StatusOr<std::unique_ptr<Buffer>> copy = Allocate();
-  if (!copy.ok()) return copy.status();
-  std::memcpy((*copy)->host(), from->host(),
+  AGG_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> copy, Allocate());
+  std::memcpy(copy->host(), from->host(),
               static_cast<size_t>(from->num_bytes()));
   MutexLock lock(&mutex_);
   Row& row = rows_[rank];
-  row.parked = *std::move(copy);
+  row.parked = std::move(copy);
   row.parked_session = session;
   row.parked_attempt = attempt;
   return absl::OkStatus();

@@ -5,18 +5,18 @@
 #include <utility>
 
 #include "kernels/row_format.h"
+#include "server/base/status_macros.h"
 
 namespace agg {
 
 absl::StatusOr<ShardLayout> MakeShardLayout(const Manifest& manifest,
                                             int num_shards, int32_t ordinal,
                                             DType push_dtype) {
-  absl::StatusOr<ShardPlan> plan = MakeShardPlan(manifest, num_shards);
-  if (!plan.ok()) return plan.status();
+  AGG_ASSIGN_OR_RETURN(ShardPlan plan, MakeShardPlan(manifest, num_shards));
   const int64_t alignment = LayoutAlignment(push_dtype);
   ShardLayout layout;
   layout.manifest = manifest;
-  layout.plan = *std::move(plan);
+  layout.plan = std::move(plan);
   layout.ordinal = ordinal;
   layout.slices = layout.plan.slices_of_shard[ordinal];
   layout.local_slice.assign(layout.plan.slices.size(), -1);

@@ -10,16 +10,16 @@
 #include "absl/strings/string_view.h"
 #include "server/base/log.h"
 #include "server/base/shared_memory.h"
+#include "server/base/status_macros.h"
 
 namespace agg {
 namespace {
 
 absl::Status AllocateInto(Backend* backend, BufferUse use, int64_t num_bytes,
                           std::unique_ptr<Buffer>* buffer) {
-  absl::StatusOr<std::unique_ptr<Buffer>> allocated =
-      backend->Allocate(use, num_bytes);
-  if (!allocated.ok()) return allocated.status();
-  *buffer = *std::move(allocated);
+  AGG_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> allocated,
+                       backend->Allocate(use, num_bytes));
+  *buffer = std::move(allocated);
   return absl::OkStatus();
 }
 
@@ -27,16 +27,13 @@ absl::StatusOr<SnapshotBuffers> AllocateMemory(Backend* backend,
                                                int64_t num_elements,
                                                DType narrowed, bool shared) {
   SnapshotBuffers memory;
-  absl::StatusOr<std::unique_ptr<Buffer>> f32 =
-      AllocateHost(backend, BufferUse::kSnapshot, num_elements * 4, shared);
-  if (!f32.ok()) return f32.status();
-  memory.f32 = *std::move(f32);
+  AGG_ASSIGN_OR_RETURN(memory.f32, AllocateHost(backend, BufferUse::kSnapshot,
+                                                num_elements * 4, shared));
   if (narrowed == DType::kF32) return memory;
-  absl::StatusOr<std::unique_ptr<Buffer>> second =
+  AGG_ASSIGN_OR_RETURN(
+      memory.narrowed,
       AllocateHost(backend, BufferUse::kSnapshot,
-                   num_elements * DTypeBytes(narrowed), shared);
-  if (!second.ok()) return second.status();
-  memory.narrowed = *std::move(second);
+                   num_elements * DTypeBytes(narrowed), shared));
   return memory;
 }
 
@@ -68,10 +65,8 @@ absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(
   absl::Status status;
   std::vector<SnapshotBuffers> buffers(kNumSnapshots);
   for (SnapshotBuffers& memory : buffers) {
-    absl::StatusOr<SnapshotBuffers> allocated =
-        AllocateMemory(backend, num_elements, narrowed, shared);
-    if (!allocated.ok()) return allocated.status();
-    memory = *std::move(allocated);
+    AGG_ASSIGN_OR_RETURN(
+        memory, AllocateMemory(backend, num_elements, narrowed, shared));
   }
   std::unique_ptr<ParameterStore> store(
       new ParameterStore(backend, num_elements, narrowed, patience, shared,

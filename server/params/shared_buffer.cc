@@ -8,6 +8,7 @@
 #include "absl/memory/memory.h"
 #include "absl/status/status.h"
 #include "server/base/log.h"
+#include "server/base/status_macros.h"
 
 // ThreadSanitizer does not follow fences; other processes it cannot follow at
 // all.
@@ -58,22 +59,20 @@ void Region::BeginGeneration() {
 
 absl::StatusOr<std::unique_ptr<SharedBuffer>> SharedBuffer::Allocate(
     BufferUse use, int64_t num_bytes) {
-  absl::StatusOr<std::unique_ptr<SharedMemory>> memory = SharedMemory::Create(
-      Region::MappedBytes(num_bytes), use == BufferUse::kRow
-                                          ? SharedMemory::Others::kWrite
-                                          : SharedMemory::Others::kRead);
-  if (!memory.ok()) return memory.status();
-  return absl::WrapUnique(new SharedBuffer(
-      std::make_shared<Region>(*std::move(memory), num_bytes)));
+  AGG_ASSIGN_OR_RETURN(std::unique_ptr<SharedMemory> memory,
+                       SharedMemory::Create(Region::MappedBytes(num_bytes),
+                                            use == BufferUse::kRow
+                                                ? SharedMemory::Others::kWrite
+                                                : SharedMemory::Others::kRead));
+  return absl::WrapUnique(
+      new SharedBuffer(std::make_shared<Region>(std::move(memory), num_bytes)));
 }
 
 absl::Status SharedBuffer::AdoptBy(Backend* backend, BufferUse use,
                                    absl::Status* populated) {
   absl::Status registered;
-  absl::StatusOr<std::unique_ptr<Buffer>> adopted =
-      backend->Adopt(use, host(), num_bytes(), &registered);
-  if (!adopted.ok()) return adopted.status();
-  adopted_ = *std::move(adopted);
+  AGG_ASSIGN_OR_RETURN(adopted_,
+                       backend->Adopt(use, host(), num_bytes(), &registered));
   if (populated != nullptr) *populated = region_->Populate();
   const bool stays = populated == nullptr || populated->ok();
   if (stays && !registered.ok()) {
@@ -98,8 +97,7 @@ absl::StatusOr<std::unique_ptr<Buffer>> AllocateHost(Backend* backend,
     auto buffer = SharedBuffer::Allocate(use, num_bytes);
     absl::Status populated = buffer.status();
     if (buffer.ok()) {
-      const absl::Status status = (*buffer)->AdoptBy(backend, use, &populated);
-      if (!status.ok()) return status;
+      AGG_RETURN_IF_ERROR((*buffer)->AdoptBy(backend, use, &populated));
       if (populated.ok()) return {*std::move(buffer)};
       buffer = populated;  // its memory is free before other is taken
     }

@@ -20,6 +20,7 @@
 #include "server/base/atomic_file.h"
 #include "server/base/file_size_limit.h"
 #include "server/base/log.h"
+#include "server/base/status_macros.h"
 #include "server/round_log/record_reader.h"
 
 namespace agg {
@@ -64,9 +65,8 @@ absl::StatusOr<std::unique_ptr<RecordFile>> RecordFile::Open(
   struct stat info = {};
   int64_t num_bytes = 0;
   if (stat(path.c_str(), &info) == 0) {
-    const absl::StatusOr<int64_t> complete = CompleteBytes(path);
-    if (!complete.ok()) return complete.status();
-    num_bytes = *complete;
+    AGG_ASSIGN_OR_RETURN(const int64_t complete, CompleteBytes(path));
+    num_bytes = complete;
   }
   const int fd = open(path.c_str(), kFlags, kMode);
   if (fd < 0) return SystemError("open", path);
@@ -89,9 +89,8 @@ absl::StatusOr<bool> RecordFile::CatchUp() {
     num_bytes_ = -1;
   }
   if (own.st_size == num_bytes_) return false;
-  const absl::StatusOr<int64_t> complete = CompleteBytes(path_);
-  if (!complete.ok()) return complete.status();
-  num_bytes_ = *complete;
+  AGG_ASSIGN_OR_RETURN(const int64_t complete, CompleteBytes(path_));
+  num_bytes_ = complete;
   if (own.st_size <= num_bytes_) return true;
   LogWarning("round log ", path_, ": cutting off an unfinished record of ",
              own.st_size - num_bytes_, " bytes");
@@ -100,8 +99,7 @@ absl::StatusOr<bool> RecordFile::CatchUp() {
 }
 
 absl::Status RecordFile::Append(absl::string_view message) {
-  const absl::Status caught_up = CatchUp().status();
-  if (!caught_up.ok()) return caught_up;
+  AGG_RETURN_IF_ERROR(CatchUp().status());
   if (message.empty() || message.size() > kMaxRecordBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("a record of ", message.size(), " bytes; allowed: 1 to ",

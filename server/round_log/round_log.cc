@@ -13,6 +13,7 @@
 #include "proto/round_log.pb.h"
 #include "server/base/clock.h"
 #include "server/base/log.h"
+#include "server/base/status_macros.h"
 #include "server/round_log/round_record.h"
 
 namespace agg {
@@ -25,10 +26,9 @@ constexpr absl::Duration kLogEvery = absl::Minutes(1);
 
 absl::StatusOr<std::unique_ptr<RoundLog>> RoundLog::Open(
     const RoundLogOptions& options) {
-  absl::StatusOr<std::unique_ptr<RecordFile>> file =
-      RecordFile::Open(options.path);
-  if (!file.ok()) return file.status();
-  return absl::WrapUnique(new RoundLog(options, *std::move(file)));
+  AGG_ASSIGN_OR_RETURN(std::unique_ptr<RecordFile> file,
+                       RecordFile::Open(options.path));
+  return absl::WrapUnique(new RoundLog(options, std::move(file)));
 }
 
 RoundLog::RoundLog(const RoundLogOptions& options,
@@ -82,9 +82,8 @@ void RoundLog::Work() {
 }
 
 absl::Status RoundLog::Write(const Entry& entry) {
-  const absl::StatusOr<bool> others = file_->CatchUp();
-  if (!others.ok()) return others.status();
-  if (*others) written_run_ = nullptr;
+  AGG_ASSIGN_OR_RETURN(const bool others, file_->CatchUp());
+  if (others) written_run_ = nullptr;
   v1::RoundLogRecord record = ToProto(entry.report);
   const auto describe = [&] { *record.mutable_run() = ToProto(*entry.run); };
   if (written_run_ != entry.run) describe();
@@ -93,8 +92,7 @@ absl::Status RoundLog::Write(const Entry& entry) {
   const int64_t num_bytes = static_cast<int64_t>(message.size()) + 4;
   if (file_->num_bytes() > 0 &&
       file_->num_bytes() + num_bytes > options_.max_bytes) {
-    const absl::Status rotated = file_->Rotate();
-    if (!rotated.ok()) return rotated;
+    AGG_RETURN_IF_ERROR(file_->Rotate());
     written_run_ = nullptr;
     describe();
     message = record.SerializeAsString();

@@ -19,6 +19,7 @@
 #include "server/base/field_error.h"
 #include "server/base/log.h"
 #include "server/base/malloc_tuning.h"
+#include "server/base/status_macros.h"
 #include "server/base/utf8.h"
 #include "server/coordinator/coordinator_types.h"
 #include "server/rpc/admit_call.h"
@@ -334,8 +335,8 @@ namespace {
 absl::StatusOr<v1::ListTensorsReply> DescribeTensors(
     const Manifest& manifest, int num_shards,
     const std::vector<double>& orthogonality) {
-  const absl::StatusOr<ShardPlan> plan = MakeShardPlan(manifest, num_shards);
-  if (!plan.ok()) return plan.status();
+  AGG_ASSIGN_OR_RETURN(const ShardPlan plan,
+                       MakeShardPlan(manifest, num_shards));
   v1::Manifest message = ToProto(manifest);
   v1::ListTensorsReply reply;
   reply.set_elements(NumElements(manifest));
@@ -344,8 +345,8 @@ absl::StatusOr<v1::ListTensorsReply> DescribeTensors(
     entry->mutable_tensor()->Swap(message.mutable_tensors(static_cast<int>(t)));
     entry->set_elements(NumElements(manifest.tensors[t]));
     std::vector<uint32_t> shards;
-    for (int32_t slice : plan->slices_of_tensor[t]) {
-      shards.push_back(static_cast<uint32_t>(plan->slices[slice].shard));
+    for (int32_t slice : plan.slices_of_tensor[t]) {
+      shards.push_back(static_cast<uint32_t>(plan.slices[slice].shard));
     }
     entry->set_slices(static_cast<int32_t>(shards.size()));
     std::sort(shards.begin(), shards.end());

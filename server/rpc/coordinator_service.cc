@@ -20,6 +20,7 @@
 #include "server/base/field_error.h"
 #include "server/base/limit_error.h"
 #include "server/base/malloc_tuning.h"
+#include "server/base/status_macros.h"
 #include "server/rpc/admit_call.h"
 #include "server/rpc/job_conversion.h"
 #include "server/rpc/long_poll.h"
@@ -63,30 +64,31 @@ void AttendStream::OnReadDone(bool ok) {
 
 absl::Status AttendStream::Handle(const v1::LeaseRenewal& renewal) {
   if (renewal.epoch() != epoch_ || session_ == 0) {
-    const absl::Status mine = check_(renewal.epoch(), renewal.session());
-    if (!mine.ok()) return mine;
+    AGG_RETURN_IF_ERROR(check_(renewal.epoch(), renewal.session()));
     epoch_ = renewal.epoch();
   }
   if (session_ == 0) {
     std::weak_ptr<BidiStream> weak = weak_from_this();
-    const absl::StatusOr<uint64_t> number = coordinator_->Attend(
-        renewal.epoch(), renewal.session(), [weak](const JobEvent& event) {
-          if (auto stream = weak.lock()) stream->Send(ToProto(event));
-        });
-    if (!number.ok()) return number.status();
+    AGG_ASSIGN_OR_RETURN(
+        const uint64_t number,
+        coordinator_->Attend(renewal.epoch(), renewal.session(),
+                             [weak](const JobEvent& event) {
+                               if (auto stream = weak.lock())
+                                 stream->Send(ToProto(event));
+                             }));
     session_ = renewal.session();
-    number_ = *number;
+    number_ = number;
   } else if (renewal.session() != session_) {
     return FieldError(
         "session", absl::StrCat(renewal.session()),
         absl::StrCat(session_, ", as in the stream's first message"));
   }
-  absl::StatusOr<uint64_t> version = coordinator_->Renew(
-      renewal.epoch(), renewal.session(), renewal.transports());
-  if (!version.ok()) return version.status();
+  AGG_ASSIGN_OR_RETURN(uint64_t version,
+                       coordinator_->Renew(renewal.epoch(), renewal.session(),
+                                           renewal.transports()));
   v1::JobEvent renewed;
   renewed.set_kind(v1::JobEvent::RENEWED);
-  renewed.set_version(*version);
+  renewed.set_version(version);
   Send(std::move(renewed));
   return absl::OkStatus();
 }

@@ -27,6 +27,7 @@
 #include "server/base/field_error.h"
 #include "server/base/log.h"
 #include "server/base/mutex.h"
+#include "server/base/status_macros.h"
 #include "server/rpc/long_poll.h"
 #include "server/rpc/phase_limits.h"
 
@@ -221,8 +222,7 @@ namespace {
 
 absl::Status ReadRequest(const grpc::ByteBuffer& buffer, CopyHeader* header) {
   v1::FetchRequest request;
-  const absl::Status status = ParseFetchRequest(buffer, &request);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(ParseFetchRequest(buffer, &request));
   if (request.part() >= kMaxPhaseShards) {
     return FieldError("part", absl::StrCat(request.part()),
                       absl::StrCat("0 to ", kMaxPhaseShards - 1));
@@ -276,8 +276,7 @@ class ReplicateStream : public grpc::ServerReadReactor<v1::CopyFrame> {
 
   absl::Status TakeFrame() {
     if (!has_header_) {
-      const absl::Status status = ReadHeader(frame_, &header_);
-      if (!status.ok()) return status;
+      AGG_RETURN_IF_ERROR(ReadHeader(frame_, &header_));
       has_header_ = true;
     }
     if (frame_.array() != v1::CopyFrame::COMBINED || !frame_.record().empty()) {
@@ -341,8 +340,7 @@ class FetchStream : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  private:
   absl::Status AddSlice(const CopySlice& slice) {
     if (!frames_.Fits(slice)) {
-      const absl::Status status = WriteFrame();
-      if (!status.ok()) return status;
+      AGG_RETURN_IF_ERROR(WriteFrame());
     }
     frames_.Add(slice);
     return absl::OkStatus();
@@ -361,8 +359,7 @@ class FetchStream : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   }
 
   absl::Status WriteFrame() {
-    const absl::Status status = AwaitWrite();
-    if (!status.ok()) return status;
+    AGG_RETURN_IF_ERROR(AwaitWrite());
     buffer_ = frames_.Take();
     {
       MutexLock lock(&mutex_);

@@ -14,6 +14,7 @@
 #include "proto/traceparent.h"
 #include "server/base/field_error.h"
 #include "server/base/job_phase.h"
+#include "server/base/status_macros.h"
 #include "server/rpc/stream_pulls.h"
 
 namespace agg {
@@ -93,17 +94,15 @@ absl::Status CheckRequests(const FrameReader& frame) {
         "GRADIENT (0)");
   }
   if (commit.has_value()) {
-    absl::Status status =
-        CheckSame("commit.kind", commit->kind(), v1::GRADIENT);
-    if (status.ok())
-      status = CheckSame("commit.epoch", commit->epoch(), meta.epoch());
-    if (status.ok())
-      status = CheckSame("commit.session", commit->session(), meta.session());
-    if (status.ok())
-      status = CheckSame("commit.round", commit->round(), meta.round());
-    if (status.ok())
-      status = CheckSame("commit.attempt", commit->attempt(), meta.attempt());
-    if (!status.ok()) return status;
+    AGG_RETURN_IF_ERROR(CheckSame("commit.kind", commit->kind(), v1::GRADIENT));
+    AGG_RETURN_IF_ERROR(
+        CheckSame("commit.epoch", commit->epoch(), meta.epoch()));
+    AGG_RETURN_IF_ERROR(
+        CheckSame("commit.session", commit->session(), meta.session()));
+    AGG_RETURN_IF_ERROR(
+        CheckSame("commit.round", commit->round(), meta.round()));
+    AGG_RETURN_IF_ERROR(
+        CheckSame("commit.attempt", commit->attempt(), meta.attempt()));
   }
   if (!pull.has_value()) return absl::OkStatus();
   absl::Status status = CheckSame("pull.latest", pull->latest(), 0);

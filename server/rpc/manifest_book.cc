@@ -9,6 +9,7 @@
 #include "proto/manifest_size.h"
 #include "server/base/field_error.h"
 #include "server/base/limit_error.h"
+#include "server/base/status_macros.h"
 
 namespace agg {
 
@@ -57,17 +58,15 @@ absl::StatusOr<SharedManifest> ManifestBook::Take(absl::string_view message,
   std::shared_ptr<const Manifest> known = Find(message);
   if (known != nullptr) return SharedManifest(std::move(known));
   ForgetUnheld();
-  const absl::StatusOr<ManifestSize> size = SizeOfMessage(message);
-  if (!size.ok()) return size.status();
-  if (size->tensors > kMostTensors) {
-    return FieldError("manifest", absl::StrCat(size->tensors, " tensors"),
+  AGG_ASSIGN_OR_RETURN(const ManifestSize size, SizeOfMessage(message));
+  if (size.tensors > kMostTensors) {
+    return FieldError("manifest", absl::StrCat(size.tensors, " tensors"),
                       absl::StrCat("1 to ", kMostTensors, " tensors"));
   }
   Entry entry;
   entry.identity = identity;
-  entry.num_bytes = ManifestBytes(*size) + static_cast<int64_t>(message.size());
-  const absl::Status room = CheckRoom(entry.num_bytes, identity);
-  if (!room.ok()) return room;
+  entry.num_bytes = ManifestBytes(size) + static_cast<int64_t>(message.size());
+  AGG_RETURN_IF_ERROR(CheckRoom(entry.num_bytes, identity));
   SharedManifest manifest;
   {
     v1::Manifest parsed;

@@ -19,6 +19,7 @@
 #include "proto/wave_plan.h"
 #include "server/base/field_error.h"
 #include "server/base/local_socket.h"
+#include "server/base/status_macros.h"
 #include "server/base/utf8.h"
 #include "server/coordinator/coordinator_types.h"
 #include "server/rpc/phase_limits.h"
@@ -146,9 +147,7 @@ bool BeginRound(const v1::PhaseRequest& request, Phase* phase) {
 absl::Status BeginRecover(const v1::PhaseRequest::Recover& recover,
                           Phase* phase) {
   phase->kind = PhaseKind::kRecover;
-  absl::StatusOr<RecoverPlan> plan = FromProto(recover);
-  if (!plan.ok()) return plan.status();
-  phase->recover = *std::move(plan);
+  AGG_ASSIGN_OR_RETURN(phase->recover, FromProto(recover));
   phase->checkpoint = recover.checkpoint();
   return absl::OkStatus();
 }
@@ -581,9 +580,7 @@ v1::JobFacts ToProto(const JobFacts& facts) {
 }
 
 absl::StatusOr<JobFacts> FromProto(const v1::JobFacts& facts) {
-  const absl::Status status =
-      ValidateText("facts.text", facts.text(), kMaxFactsBytes);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(ValidateText("facts.text", facts.text(), kMaxFactsBytes));
   JobFacts result;
   result.epoch = facts.epoch();
   result.number = facts.number();

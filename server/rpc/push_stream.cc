@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/byte_buffer_frame.h"
 #include "proto/crc32c.h"
+#include "server/base/status_macros.h"
 #include "server/coordinator/outcome_waiters.h"
 #include "server/ingest/frame.h"
 #include "server/round/shard_peer.h"
@@ -106,10 +107,9 @@ absl::Status PushStream::CheckSession(const FrameHeader& header) {
       (header.session == session_ && header.epoch == epoch_)) {
     return absl::OkStatus();
   }
-  const absl::Status status = targets_->gate->CheckSession(
+  AGG_RETURN_IF_ERROR(targets_->gate->CheckSession(
       caller_, targets_->engine->OwnerOf(header.epoch, header.session),
-      kPushMethod, header.session);
-  if (!status.ok()) return status;
+      kPushMethod, header.session));
   epoch_ = header.epoch;
   session_ = header.session;
   return absl::OkStatus();
@@ -117,30 +117,27 @@ absl::Status PushStream::CheckSession(const FrameHeader& header) {
 
 absl::Status PushStream::TakeFrame() {
   FrameReader frame;
-  absl::Status status = frame.Init(frame_);
-  if (status.ok()) status = CheckRequests(frame);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(frame.Init(frame_));
+  AGG_RETURN_IF_ERROR(CheckRequests(frame));
   absl::StatusOr<FrameHeader> header =
       FromProto(frame.meta(), frame.remaining_bytes());
   if (!header.ok()) return header.status();
-  status = CheckSession(*header);
+  absl::Status status = CheckSession(*header);
   if (!status.ok()) return status;
-  absl::StatusOr<FrameLanding> landing =
-      targets_->engine->BeginFrame(*std::move(header));
-  if (!landing.ok()) return landing.status();
-  rank_ = landing->rank;
-  row_session_ = landing->header.session;
-  LandPayload(&frame, &*landing);
-  const absl::StatusOr<FrameResult> result =
-      targets_->engine->EndFrame(*landing);
-  if (!result.ok()) return result.status();
-  Acknowledge(frame, *landing, *result);
+  AGG_ASSIGN_OR_RETURN(FrameLanding landing,
+                       targets_->engine->BeginFrame(*std::move(header)));
+  rank_ = landing.rank;
+  row_session_ = landing.header.session;
+  LandPayload(&frame, &landing);
+  AGG_ASSIGN_OR_RETURN(const FrameResult result,
+                       targets_->engine->EndFrame(landing));
+  Acknowledge(frame, landing, result);
   // Shard 0 tells its coordinator itself.
-  if (result->waves > 0 && targets_->coordinator == nullptr) {
-    const FrameHeader& header = landing->header;
+  if (result.waves > 0 && targets_->coordinator == nullptr) {
+    const FrameHeader& header = landing.header;
     targets_->reports->Add(
-        header.epoch, landing->rank,
-        {header.session, header.round, header.attempt, result->waves});
+        header.epoch, landing.rank,
+        {header.session, header.round, header.attempt, result.waves});
   }
   if (frame.commit().has_value()) status = Commit(frame);
   if (status.ok() && frame.pull().has_value()) {
@@ -175,14 +172,12 @@ void PushStream::Acknowledge(const FrameReader& frame,
 absl::Status PushStream::Commit(const FrameReader& frame) {
   Coordinator* const coordinator = targets_->coordinator;
   if (coordinator == nullptr) return targets_->not_the_coordinator;
-  absl::StatusOr<CommitCall> call = FromProto(*frame.commit());
-  if (!call.ok()) return call.status();
-  call->with_frame = true;
+  AGG_ASSIGN_OR_RETURN(CommitCall call, FromProto(*frame.commit()));
+  call.with_frame = true;
   v1::PushAck ack = MakeOutcomeAck(*frame.commit());
   const std::weak_ptr<BidiStream> weak = weak_from_this();
   const uint64_t number = coordinator->Commit(
-      *std::move(call),
-      [weak, ack](const absl::StatusOr<RoundResult>& outcome) {
+      std::move(call), [weak, ack](const absl::StatusOr<RoundResult>& outcome) {
         const auto stream = weak.lock();
         if (stream == nullptr) return;
         if (!outcome.ok()) return stream->End(outcome.status());

@@ -16,6 +16,7 @@
 #include "server/base/descriptor_message.h"
 #include "server/base/local_socket.h"
 #include "server/base/log.h"
+#include "server/base/status_macros.h"
 
 namespace agg {
 namespace {
@@ -81,12 +82,11 @@ v1::RegionReply ToProto(const RegionGrant& grant,
 
 absl::StatusOr<std::unique_ptr<RegionServer>> RegionServer::Start(
     const std::string& name, Grant grant, absl::Duration patience) {
-  absl::StatusOr<FileDescriptor> listener = ListenLocally(name);
-  if (!listener.ok()) return listener.status();
+  AGG_ASSIGN_OR_RETURN(FileDescriptor listener, ListenLocally(name));
   FileDescriptor stop(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!stop.valid()) return absl::UnavailableError("no eventfd");
-  return absl::WrapUnique(new RegionServer(
-      *std::move(listener), std::move(stop), std::move(grant), patience));
+  return absl::WrapUnique(new RegionServer(std::move(listener), std::move(stop),
+                                           std::move(grant), patience));
 }
 
 RegionServer::RegionServer(FileDescriptor listener, FileDescriptor stop,

@@ -12,6 +12,7 @@
 #include "absl/time/clock.h"
 #include "proto/control.pb.h"
 #include "proto/status_conversion.h"
+#include "server/base/status_macros.h"
 #include "server/checkpoint/checkpoint_limits.h"
 #include "server/rpc/shard_link.h"
 
@@ -186,8 +187,7 @@ absl::Status RemoteNeighbourPeer::SendCombined(const CopyHeader& header,
   MutexLock lock(&send_mutex_);
   BeginRound(header);
   if (!round_->frames.Fits(slice)) {
-    absl::Status status = SendFrame(/*last=*/false);
-    if (!status.ok()) return status;
+    AGG_RETURN_IF_ERROR(SendFrame(/*last=*/false));
   }
   round_->frames.Add(slice);
   sent_bytes_ += static_cast<int64_t>(slice.values.size() * sizeof(float));
@@ -197,8 +197,7 @@ absl::Status RemoteNeighbourPeer::SendCombined(const CopyHeader& header,
 absl::Status RemoteNeighbourPeer::FinishCombined(const CopyHeader& header) {
   MutexLock lock(&send_mutex_);
   BeginRound(header);
-  absl::Status status = SendFrame(/*last=*/true);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(SendFrame(/*last=*/true));
   const std::unique_ptr<Replication> round = std::move(round_);
   grpc::ByteBuffer reply;
   round->call->WritesDone();

@@ -13,6 +13,7 @@
 #include "proto/protocol_version.h"
 #include "proto/shard_plan.h"
 #include "proto/status_conversion.h"
+#include "server/base/status_macros.h"
 #include "server/round/phase.h"
 #include "server/rpc/phase_conversion.h"
 #include "server/rpc/shard_link.h"
@@ -301,19 +302,17 @@ absl::Status RemoteShardPeer::Call(absl::Duration timeout,
                                    const GrpcCall& call) {
   const std::shared_ptr<ShardLink> link = this->link();
   for (;;) {
-    absl::Status refusal = Refusal(link.get());
-    if (!refusal.ok()) return refusal;
+    AGG_RETURN_IF_ERROR(Refusal(link.get()));
     const absl::StatusOr<int64_t> stream = link->AwaitUp();
     // Ended by this peer, it has its own word for that.
-    refusal = Refusal(link.get());
-    if (!refusal.ok()) return refusal;
+    AGG_RETURN_IF_ERROR(Refusal(link.get()));
     if (!stream.ok()) return stream.status();
     absl::Status status;
     const bool broken = CallOnce(link.get(), timeout, call, &status);
     if (status.ok()) return status;
     if (broken && link->AwaitNext(*stream)) continue;
     // A cancelled call says less than why it was cancelled.
-    refusal = Refusal(link.get());
+    absl::Status refusal = Refusal(link.get());
     return refusal.ok() ? status : refusal;
   }
 }
@@ -360,13 +359,12 @@ absl::StatusOr<Manifest> RemoteShardPeer::GetManifest(uint64_t epoch) {
   v1::GetManifestRequest request;
   request.set_epoch(epoch);
   v1::Manifest message;
-  absl::Status status =
+  AGG_RETURN_IF_ERROR(
       Call(options_.call_timeout, [&](grpc::ClientContext* context) {
         return stub_->GetManifest(context, request, &message);
-      });
-  if (!status.ok()) return status;
+      }));
   Manifest manifest = FromProto(message);
-  status = ValidateManifest(manifest);
+  absl::Status status = ValidateManifest(manifest);
   if (status.ok()) return manifest;
   return absl::Status(status.code(),
                       absl::StrCat(name(), ": ", status.message()));

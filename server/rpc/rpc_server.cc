@@ -32,6 +32,7 @@
 #include "server/base/local_socket.h"
 #include "server/base/log.h"
 #include "server/base/mutex.h"
+#include "server/base/status_macros.h"
 #include "server/rpc/admin_service.h"
 #include "server/rpc/admit_call.h"
 #include "server/rpc/bidi_stream.h"
@@ -182,8 +183,7 @@ class RpcServer::Impl {
 
   absl::Status Listen(const RpcServerOptions& options) {
     ConnectionListener::Parts listener;
-    const absl::Status status = OpenSockets(options, &listener);
-    if (!status.ok()) return status;
+    AGG_RETURN_IF_ERROR(OpenSockets(options, &listener));
     KeepGrpcInitialized();
     EnablePlugins();
     grpc::ServerBuilder builder;
@@ -292,10 +292,9 @@ class RpcServer::Impl {
   // Listens, but takes no connections yet.
   absl::Status OpenSockets(const RpcServerOptions& options,
                            ConnectionListener::Parts* parts) {
-    absl::StatusOr<std::vector<FileDescriptor>> ports =
-        ListenOn(options.listen);
-    if (!ports.ok()) return ports.status();
-    parts->ports = *std::move(ports);
+    AGG_ASSIGN_OR_RETURN(std::vector<FileDescriptor> ports,
+                         ListenOn(options.listen));
+    parts->ports = std::move(ports);
     port_ = PortOf(parts->ports.front());
     parts->open = connections_;
     if (connections_->most() < options.max_connections) {
@@ -308,10 +307,9 @@ class RpcServer::Impl {
       NoteLimit(gate, DenialReason::kConnections, host, "connection", most);
     };
     if (options.self.local_socket.empty()) return absl::OkStatus();
-    absl::StatusOr<FileDescriptor> local =
-        ListenLocally(options.self.local_socket);
-    if (!local.ok()) return local.status();
-    parts->local_sockets.push_back(*std::move(local));
+    AGG_ASSIGN_OR_RETURN(FileDescriptor local,
+                         ListenLocally(options.self.local_socket));
+    parts->local_sockets.push_back(std::move(local));
     return absl::OkStatus();
   }
 
@@ -363,8 +361,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
     const RpcServerOptions& options, ShardEngine* engine,
     Coordinator* coordinator) {
   auto impl = std::make_unique<Impl>(options, engine, coordinator);
-  const absl::Status status = impl->Listen(options);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(impl->Listen(options));
   return std::unique_ptr<RpcServer>(new RpcServer(std::move(impl)));
 }
 

@@ -19,6 +19,7 @@
 #include "server/base/address.h"
 #include "server/base/log.h"
 #include "server/base/malloc_tuning.h"
+#include "server/base/status_macros.h"
 #include "server/coordinator/coordinator_types.h"
 #include "server/round/orderly_stop.h"
 #include "server/round/recovery.h"
@@ -66,9 +67,8 @@ absl::Status CheckShards(const v1::AttachRequest& request, int num_shards) {
                      " addresses; allowed: none, or ", num_shards));
   }
   for (int i = 0; i < request.shards_size(); ++i) {
-    const absl::Status status =
-        CheckAddress(absl::StrCat("shards[", i, "]"), request.shards(i));
-    if (!status.ok()) return status;
+    AGG_RETURN_IF_ERROR(
+        CheckAddress(absl::StrCat("shards[", i, "]"), request.shards(i)));
   }
   return absl::OkStatus();
 }
@@ -92,14 +92,11 @@ absl::Status CheckAttach(const v1::AttachRequest& request,
                   absl::StrCat(self.num_shards),
                   "start all shards with the same config");
   }
-  absl::Status status = CheckEpoch(request.epoch(), now);
-  if (!status.ok()) return status;
-  status = ValidateText("coordinator", request.coordinator());
-  if (!status.ok()) return status;
-  status = ValidateText("config_fingerprint", request.config_fingerprint());
-  if (!status.ok()) return status;
-  status = CheckShards(request, self.num_shards);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(CheckEpoch(request.epoch(), now));
+  AGG_RETURN_IF_ERROR(ValidateText("coordinator", request.coordinator()));
+  AGG_RETURN_IF_ERROR(
+      ValidateText("config_fingerprint", request.config_fingerprint()));
+  AGG_RETURN_IF_ERROR(CheckShards(request, self.num_shards));
   if (request.config_fingerprint() != self.fingerprint) {
     return Differ(self, "config fingerprint", request.config_fingerprint(),
                   self.fingerprint, "start all shards with the same config");
@@ -216,8 +213,7 @@ class ShardControlService::AttachStream
   }
 
   absl::Status Lose(const std::string& reason) {
-    const absl::Status status = ValidateText("lost", reason, kMaxReasonBytes);
-    if (!status.ok()) return status;
+    AGG_RETURN_IF_ERROR(ValidateText("lost", reason, kMaxReasonBytes));
     if (reason.empty()) {
       return absl::InvalidArgumentError(
           "lost is empty; allowed: why the epoch ends, in every AttachRequest "
@@ -370,13 +366,11 @@ absl::Status ShardControlService::TakeClaim(uint64_t life,
 
 absl::Status ShardControlService::BeginEpoch(uint64_t epoch, uint64_t life,
                                              v1::AttachReply* reply) {
-  absl::Status status = claim_.CheckPromise(epoch, life);
-  if (!status.ok()) return status;
-  const absl::StatusOr<ShardInventory> inventory =
-      engine_->Attach(epoch, nullptr);
-  if (!inventory.ok()) return inventory.status();
+  AGG_RETURN_IF_ERROR(claim_.CheckPromise(epoch, life));
+  AGG_ASSIGN_OR_RETURN(const ShardInventory inventory,
+                       engine_->Attach(epoch, nullptr));
   claim_.Promise(epoch, life);
-  AddInventory(*inventory, reply);
+  AddInventory(inventory, reply);
   watch_.Begin(epoch, life);
   LogInfo("attached in epoch ", epoch);
   return absl::OkStatus();

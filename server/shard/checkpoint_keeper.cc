@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "server/base/log.h"
+#include "server/base/status_macros.h"
 #include "server/checkpoint/checkpoint_json.h"
 
 namespace agg {
@@ -111,11 +112,10 @@ std::pair<CheckpointListing, CheckpointListing> CheckpointKeeper::ListAll() {
 
 absl::Status CheckpointKeeper::Begin(const ShardArrays& arrays) {
   if (!configured()) return absl::OkStatus();
-  absl::StatusOr<std::unique_ptr<CheckpointWriter>> writer =
-      CheckpointWriter::Create(*folder_, arrays);
-  if (!writer.ok()) return writer.status();
+  AGG_ASSIGN_OR_RETURN(std::unique_ptr<CheckpointWriter> writer,
+                       CheckpointWriter::Create(*folder_, arrays));
   MutexLock lock(&mutex_);
-  writer_ = *std::move(writer);
+  writer_ = std::move(writer);
   return absl::OkStatus();
 }
 
@@ -194,14 +194,12 @@ absl::Status CheckpointKeeper::Discard(const CheckpointId& id) {
 absl::Status CheckpointKeeper::Seal(const std::string& manifest_json, int keep,
                                     uint64_t line) {
   if (!configured()) return NotConfigured();
-  const absl::StatusOr<CheckpointManifest> manifest =
-      ParseCheckpointManifest(manifest_json);
-  if (!manifest.ok()) return manifest.status();
+  AGG_ASSIGN_OR_RETURN(const CheckpointManifest manifest,
+                       ParseCheckpointManifest(manifest_json));
   CheckpointFolder folder = *folder_;
-  absl::Status status = folder.Seal(*manifest);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(folder.Seal(manifest));
   // The new one is real: old ones that stay take room and nothing else.
-  status = folder.Retire(keep, line);
+  absl::Status status = folder.Retire(keep, line);
   if (!status.ok()) {
     LogWarning("old checkpoints cannot be removed: ", status.ToString());
   }
@@ -217,18 +215,16 @@ absl::Status CheckpointKeeper::BeginAnew(uint64_t epoch) {
 absl::Status CheckpointKeeper::Verify(const std::string& manifest_json,
                                       int ordinal, int num_shards,
                                       Progress* progress) const {
-  const absl::StatusOr<CheckpointManifest> manifest =
-      ParseCheckpointManifest(manifest_json);
-  if (!manifest.ok()) return manifest.status();
-  absl::StatusOr<CheckpointReader> reader = Open(*manifest);
-  if (!reader.ok()) return reader.status();
-  reader->SetProgress(progress);
+  AGG_ASSIGN_OR_RETURN(const CheckpointManifest manifest,
+                       ParseCheckpointManifest(manifest_json));
+  AGG_ASSIGN_OR_RETURN(CheckpointReader reader, Open(manifest));
+  reader.SetProgress(progress);
   // Where their number has changed each shard reads from all parts, and these
   // are copies in its own folder.
-  const bool same_number = manifest->num_shards == num_shards;
+  const bool same_number = manifest.num_shards == num_shards;
   absl::Status status;
-  for (int part = 0; part < manifest->num_shards && status.ok(); ++part) {
-    if (!same_number || part == ordinal) status = reader->VerifyPart(part);
+  for (int part = 0; part < manifest.num_shards && status.ok(); ++part) {
+    if (!same_number || part == ordinal) status = reader.VerifyPart(part);
   }
   return status;
 }

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/row_format.h"
+#include "server/base/status_macros.h"
 #include "server/ingest/frame_check.h"
 
 namespace agg {
@@ -230,11 +231,9 @@ absl::Status OpenRound::FinishedError() const {
 
 absl::Status OpenRound::Admit(FrameLanding* landing) const {
   const FrameHeader& header = landing->header;
-  const absl::Status status = CheckFrame(header, *layout_, options_.push_dtype);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(CheckFrame(header, *layout_, options_.push_dtype));
   if (header.kind == PushKind::kSeed) {
-    const absl::Status seed = CheckSeed(header);
-    if (!seed.ok()) return seed;
+    AGG_RETURN_IF_ERROR(CheckSeed(header));
     const absl::Status attempt = CheckAttempt(*landing);
     return attempt.ok() ? CheckLanded(*landing) : attempt;
   }
@@ -255,9 +254,7 @@ absl::Status OpenRound::Admit(FrameLanding* landing) const {
         header.round + 1));
   }
   if (landing->closed) return absl::OkStatus();
-  const absl::Status pinned =
-      waves_.CheckAttempt(landing->rank, NameOf(header));
-  if (!pinned.ok()) return pinned;
+  AGG_RETURN_IF_ERROR(waves_.CheckAttempt(landing->rank, NameOf(header)));
   const absl::Status attempt = CheckAttempt(*landing);
   return attempt.ok() ? CheckLanded(*landing) : attempt;
 }
@@ -284,12 +281,10 @@ absl::Status OpenRound::CheckLanded(const FrameLanding& landing) const {
     return OtherBytes(header, slice, ledger_.SliceCrc32c(row, local), crc32c);
   };
   for (size_t i = 0; i < header.slices.size(); ++i) {
-    absl::Status status = check(header.slices[i], SliceCrc32c(header, i));
-    if (!status.ok()) return status;
+    AGG_RETURN_IF_ERROR(check(header.slices[i], SliceCrc32c(header, i)));
   }
   for (const uint32_t slice : header.absent_slices) {
-    absl::Status status = check(slice, 0);
-    if (!status.ok()) return status;
+    AGG_RETURN_IF_ERROR(check(slice, 0));
   }
   return absl::OkStatus();
 }
@@ -367,8 +362,7 @@ int OpenRound::EndClaims(const FrameLanding& landing) {
 // --- Rows --------------------------------------------------------------------
 
 absl::StatusOr<bool> OpenRound::Complete(const FrameLanding& landing) const {
-  const absl::Status status = CheckAttempt(landing);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(CheckAttempt(landing));
   return ledger_.Complete(RowOf(landing), NameOf(landing.header));
 }
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "server/base/field_error.h"
+#include "server/base/status_macros.h"
 #include "server/base/try_resize.h"
 
 namespace agg {
@@ -36,8 +37,7 @@ absl::Status ArrayLoader::Begin() {
 
 absl::StatusOr<absl::Span<float>> ArrayLoader::Destination(int array) {
   if (array > 0) {
-    const absl::Status status = TryResize(num_elements_, &state_);
-    if (!status.ok()) return status;
+    AGG_RETURN_IF_ERROR(TryResize(num_elements_, &state_));
     return absl::MakeSpan(state_);
   }
   return absl::MakeSpan(
@@ -67,11 +67,10 @@ absl::Status ReadArray(CheckpointReader* reader, const ShardLayout& layout,
                        int array, absl::Span<float> to) {
   for (size_t i = 0; i < layout.slices.size(); ++i) {
     const ElementRange& range = layout.ranges[i];
-    const absl::Status status =
+    AGG_RETURN_IF_ERROR(
         reader->ReadSlice(layout.slices[i], array,
                           to.subspan(static_cast<size_t>(range.begin),
-                                     static_cast<size_t>(range.num_elements)));
-    if (!status.ok()) return status;
+                                     static_cast<size_t>(range.num_elements))));
   }
   return absl::OkStatus();
 }
@@ -111,8 +110,7 @@ CheckpointWriter::CopyArray CopyFrom(Backend* backend, ParameterStore* store) {
 absl::Status VerifyShare(CheckpointReader* reader, int ordinal,
                          int num_shards) {
   for (int i = ordinal; i < reader->manifest().num_shards; i += num_shards) {
-    const absl::Status status = reader->VerifyPart(i);
-    if (!status.ok()) return status;
+    AGG_RETURN_IF_ERROR(reader->VerifyPart(i));
   }
   return absl::OkStatus();
 }
@@ -121,10 +119,9 @@ absl::StatusOr<std::shared_ptr<const Snapshot>> RestoreArrays(
     CheckpointReader* reader, const ShardLayout& layout,
     const OptimizerOptions& optimizer, Backend* backend,
     ParameterStore* store) {
-  absl::Status status = CheckArrays(*reader, optimizer);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(CheckArrays(*reader, optimizer));
   ArrayLoader loader(optimizer, backend, store, layout.num_elements);
-  status = loader.Begin();
+  absl::Status status = loader.Begin();
   if (!status.ok()) return status;
   for (int array = 0; array <= OptimizerStateArrays(optimizer); ++array) {
     const absl::StatusOr<absl::Span<float>> to = loader.Destination(array);

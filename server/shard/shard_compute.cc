@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/narrow_float.h"
 #include "server/base/log.h"
+#include "server/base/status_macros.h"
 #include "server/checkpoint/checkpoint_writer.h"
 #include "server/ingest/arrival_ledger.h"
 #include "server/params/shared_buffer.h"
@@ -59,8 +60,7 @@ StepPlan StepOf(const StepPlan& step, const std::vector<RoundRow>& rows,
 
 absl::StatusOr<SplitStep> SplitByRows(const StepPlan& step,
                                       const std::vector<RoundRow>& rows) {
-  const absl::Status status = Check(step, rows.size());
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(Check(step, rows.size()));
   SplitStep result;
   std::map<std::vector<bool>, size_t> places;  // in result.steps
   for (size_t t = 0; t < step.tensors.size(); ++t) {
@@ -146,8 +146,7 @@ void PlanCopies(int64_t num_elements, int64_t num_replica_elements,
 // slice, so that this one has at least so many elements.
 absl::Status CheckLeastMemory(const ShardOptions& options, Backend* backend,
                               const Manifest& manifest) {
-  const absl::Status status = ValidateManifest(manifest);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(ValidateManifest(manifest));
   const int64_t per_shard =
       NumElements(manifest) / std::max(1, options.num_shards);
   return CheckMemoryPlan(
@@ -161,27 +160,22 @@ absl::Status CheckLeastMemory(const ShardOptions& options, Backend* backend,
 
 absl::StatusOr<std::unique_ptr<ShardCompute>> ShardCompute::Create(
     const ShardOptions& options, Backend* backend, const Manifest& manifest) {
-  absl::Status status = CheckLeastMemory(options, backend, manifest);
-  if (!status.ok()) return status;
-  absl::StatusOr<ShardLayout> layout = MakeShardLayout(
-      manifest, options.num_shards, options.ordinal, options.push_dtype);
-  if (!layout.ok()) return layout.status();
+  AGG_RETURN_IF_ERROR(CheckLeastMemory(options, backend, manifest));
+  AGG_ASSIGN_OR_RETURN(ShardLayout layout,
+                       MakeShardLayout(manifest, options.num_shards,
+                                       options.ordinal, options.push_dtype));
   std::unique_ptr<ShardCompute> compute(new ShardCompute(options, backend));
-  compute->layout_ = std::make_shared<ShardLayout>(*std::move(layout));
+  compute->layout_ = std::make_shared<ShardLayout>(std::move(layout));
   compute->manifest_size_ = SizeOf(compute->layout_->manifest);
-  absl::StatusOr<std::vector<GroupOptions>> groups =
-      GroupsOf(options, manifest);
-  if (!groups.ok()) return groups.status();
-  compute->group_of_tensor_ = *std::move(groups);
+  AGG_ASSIGN_OR_RETURN(compute->group_of_tensor_, GroupsOf(options, manifest));
   if (options.replicated) {
-    auto replica = ShardReplica::Create(options, backend, manifest);
-    if (!replica.ok()) return replica.status();
-    compute->replica_ = *std::move(replica);
+    AGG_ASSIGN_OR_RETURN(compute->replica_,
+                         ShardReplica::Create(options, backend, manifest));
   }
   compute->rows_ = std::make_unique<GradientRows>(
       backend, compute->layout_.get(), options.push_dtype, options.max_workers);
-  status = CheckMemoryPlan(compute->PlanRows(1), options.memory_budget);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(
+      CheckMemoryPlan(compute->PlanRows(1), options.memory_budget));
   LogInfo(
       "memory plan of one worker: ", DescribeMemoryPlan(compute->PlanRows(1)),
       "; of ", options.max_workers, ": ",
@@ -195,18 +189,17 @@ absl::StatusOr<std::unique_ptr<ShardCompute>> ShardCompute::Create(
     return WithPlan(store.status(), compute->PlanRows(1));
   }
   compute->store_ = *std::move(store);
-  status = compute->AllocateCopies();
+  absl::Status status = compute->AllocateCopies();
   if (!status.ok()) return WithPlan(status, compute->PlanRows(1));
   return compute;
 }
 
 absl::Status ShardCompute::AllocateCopies() {
   if (replica_ == nullptr) return absl::OkStatus();
-  absl::StatusOr<std::unique_ptr<Buffer>> combined =
-      backend_->Allocate(BufferUse::kSnapshot,
-                         std::max(layout_->num_elements, kLayoutAlignment) * 4);
-  if (!combined.ok()) return combined.status();
-  combined_ = *std::move(combined);
+  AGG_ASSIGN_OR_RETURN(
+      combined_, backend_->Allocate(
+                     BufferUse::kSnapshot,
+                     std::max(layout_->num_elements, kLayoutAlignment) * 4));
   return replica_->Allocate();
 }
 
@@ -263,8 +256,7 @@ MemoryPlan ShardCompute::PlanWithSuccessors(int64_t num_more) const {
 
 absl::StatusOr<std::unique_ptr<Buffer>> ShardCompute::AllocateRow(
     const MemoryPlan& plan) const {
-  absl::Status status = CheckMemoryPlan(plan, options_.memory_budget);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(CheckMemoryPlan(plan, options_.memory_budget));
   absl::StatusOr<std::unique_ptr<Buffer>> buffer = AllocateHost(
       backend_, BufferUse::kRow, rows_->row_bytes(), options_.shared_memory);
   if (!buffer.ok()) return WithPlan(buffer.status(), plan);
@@ -317,8 +309,7 @@ absl::Status ShardCompute::AppendGrams(absl::Span<const Buffer* const> buffers,
   request.compensated = compensated;
   request.hi = absl::MakeSpan(hi);
   request.lo = absl::MakeSpan(lo);
-  absl::Status status = backend_->Gram(request);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(backend_->Gram(request));
   for (size_t i = 0; i < slices.size(); ++i) {
     SliceGram gram;
     gram.slice = layout_->slices[slices[i]];
@@ -356,11 +347,10 @@ absl::StatusOr<std::vector<SliceGram>> ShardCompute::Gram(
            num_elements < EarlyGrams::kMaxElements) {
       num_elements += layout_->ranges[slices[end++]].num_elements;
     }
-    const absl::Status status =
+    AGG_RETURN_IF_ERROR(
         AppendGrams(buffers.pointers(),
                     absl::MakeConstSpan(slices).subspan(begin, end - begin),
-                    compensated, &grams);
-    if (!status.ok()) return status;
+                    compensated, &grams));
     begin = end;
   }
   return grams;
@@ -413,11 +403,10 @@ absl::Status ShardCompute::FillUpdate(const std::vector<RoundRow>& rows,
       filled->compact.push_back(step.coefficients[s + i]);
     }
   }
-  absl::StatusOr<std::vector<UpdateRange>> ranges =
-      StepRanges(step, *layout_, group_of_tensor_, rows.size(), kept.size(),
-                 filled->compact);
-  if (!ranges.ok()) return ranges.status();
-  filled->ranges = *std::move(ranges);
+  AGG_ASSIGN_OR_RETURN(std::vector<UpdateRange> ranges,
+                       StepRanges(step, *layout_, group_of_tensor_, rows.size(),
+                                  kept.size(), filled->compact));
+  filled->ranges = std::move(ranges);
   UpdateRequest* const request = &filled->request;
   request->rows = filled->buffers.pointers();
   request->dtype = options_.push_dtype;
@@ -484,18 +473,16 @@ absl::Status ShardCompute::UpdateWave(const std::vector<RoundRow>& rows,
                                       int32_t* not_finite_slice) {
   *not_finite_slice = -1;
   narrowing_ = NarrowingLoss();
-  absl::StatusOr<SplitStep> wave = SplitByRows(step, rows);
-  if (!wave.ok()) return wave.status();
-  for (const StepPlan& part : wave->steps) {
+  AGG_ASSIGN_OR_RETURN(SplitStep wave, SplitByRows(step, rows));
+  for (const StepPlan& part : wave.steps) {
     int32_t slice;
-    const absl::Status status =
-        WriteVersion(&rows, part, snapshot, /*deferral=*/nullptr, &slice);
-    if (!status.ok()) return status;
+    AGG_RETURN_IF_ERROR(
+        WriteVersion(&rows, part, snapshot, /*deferral=*/nullptr, &slice));
     if (*not_finite_slice < 0 || (slice >= 0 && slice < *not_finite_slice)) {
       *not_finite_slice = slice;
     }
   }
-  CopyTensors(wave->unchanged, before, snapshot);
+  CopyTensors(wave.unchanged, before, snapshot);
   return absl::OkStatus();
 }
 

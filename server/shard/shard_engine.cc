@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "server/base/log.h"
+#include "server/base/status_macros.h"
 #include "server/ingest/gradient_rows.h"
 #include "server/ingest/shard_layout.h"
 #include "server/params/parameter_store.h"
@@ -68,12 +69,11 @@ absl::StatusOr<PhaseResult> ClosedRound::Close(
       missing.push_back(static_cast<int32_t>(slice));
     }
   }
-  absl::StatusOr<std::vector<SliceGram>> rest =
-      compute->Gram(rows_, missing, /*compensated=*/false);
-  if (!rest.ok()) return rest.status();
+  AGG_ASSIGN_OR_RETURN(std::vector<SliceGram> rest,
+                       compute->Gram(rows_, missing, /*compensated=*/false));
   std::vector<SliceGram> grams;
   grams.reserve(early.size());
-  auto next = rest->begin();
+  auto next = rest.begin();
   for (std::optional<SliceGram>& gram : early) {
     grams.push_back(gram.has_value() ? *std::move(gram) : std::move(*next++));
   }
@@ -87,10 +87,8 @@ absl::StatusOr<PhaseResult> ClosedRound::CloseSlices(
     ShardCompute* compute, const std::vector<int32_t>& slices) {
   PhaseResult result;
   if (!rows_.empty()) {
-    absl::StatusOr<std::vector<SliceGram>> grams =
-        compute->Gram(rows_, slices, /*compensated=*/false);
-    if (!grams.ok()) return grams.status();
-    result.grams = *std::move(grams);
+    AGG_ASSIGN_OR_RETURN(result.grams,
+                         compute->Gram(rows_, slices, /*compensated=*/false));
   }
   close_ = std::move(result);
   return *close_;
@@ -101,22 +99,23 @@ absl::StatusOr<PhaseResult> ClosedRound::CompensatedGram(
   if (compensated_.has_value() && compensated_tensors_ == tensors) {
     return *compensated_;
   }
-  absl::StatusOr<std::vector<SliceGram>> grams = compute->Gram(
-      rows_, SlicesOf(*compute->layout(), tensors), /*compensated=*/true);
-  if (!grams.ok()) return grams.status();
+  AGG_ASSIGN_OR_RETURN(
+      std::vector<SliceGram> grams,
+      compute->Gram(rows_, SlicesOf(*compute->layout(), tensors),
+                    /*compensated=*/true));
   compensated_tensors_ = tensors;
   compensated_.emplace();
-  compensated_->grams = *std::move(grams);
+  compensated_->grams = std::move(grams);
   return *compensated_;
 }
 
 absl::StatusOr<PhaseResult> ClosedRound::Norms(ShardCompute* compute,
                                                const StepPlan& step) {
   if (norms_.has_value()) return *norms_;
-  absl::StatusOr<std::vector<SliceNorms>> norms = compute->Norms(rows_, step);
-  if (!norms.ok()) return norms.status();
+  AGG_ASSIGN_OR_RETURN(std::vector<SliceNorms> norms,
+                       compute->Norms(rows_, step));
   norms_.emplace();
-  norms_->norms = *std::move(norms);
+  norms_->norms = std::move(norms);
   return *norms_;
 }
 
@@ -206,8 +205,7 @@ absl::StatusOr<ShardInventory> ShardEngine::Attach(
 
 absl::StatusOr<Manifest> ShardEngine::GetManifest(uint64_t epoch) {
   MutexLock lock(&mutex_);
-  const absl::Status status = epoch_.Check(epoch);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(epoch_.Check(epoch));
   if (compute_ == nullptr) return NoManifest();
   return compute_->layout()->manifest;
 }
@@ -347,19 +345,17 @@ absl::Status ShardEngine::InstallManifest(uint64_t epoch,
   }
   former = Former();  // its memory is free before the new one's is taken
   // Without mutex_: this allocates and touches all memory of the parameters.
-  absl::StatusOr<std::unique_ptr<ShardCompute>> compute =
-      ShardCompute::Create(options_, &backend_, manifest);
-  if (!compute.ok()) return compute.status();
-  absl::Status status =
-      checkpoints_.Begin(ArraysOf(*(*compute)->layout(), options_.optimizer));
-  if (!status.ok()) return status;
+  AGG_ASSIGN_OR_RETURN(std::unique_ptr<ShardCompute> compute,
+                       ShardCompute::Create(options_, &backend_, manifest));
+  AGG_RETURN_IF_ERROR(
+      checkpoints_.Begin(ArraysOf(*compute->layout(), options_.optimizer)));
   MutexLock lock(&mutex_);
-  status = epoch_.Check(epoch);
+  absl::Status status = epoch_.Check(epoch);
   if (!status.ok()) {
     former.writer = checkpoints_.End();
     return status;
   }
-  compute_ = *std::move(compute);
+  compute_ = std::move(compute);
   open_round_ =
       std::make_unique<OpenRound>(options_, compute_->layout(), &sessions_);
   if (compute_->replica() != nullptr) {
@@ -411,8 +407,7 @@ ShardStatus ShardEngine::Status() const {
 // ShardEngine.
 
 absl::Status ShardEngine::CheckRank(uint64_t epoch, int32_t rank) const {
-  absl::Status status = epoch_.Check(epoch);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(epoch_.Check(epoch));
   if (compute_ == nullptr) return NoManifest();
   if (rank < 0 || rank >= options_.max_workers) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -450,9 +445,7 @@ absl::Status ShardEngine::EnsureRow(uint64_t epoch, int32_t rank,
   std::unique_ptr<Buffer> successor =
       succeeds ? compute->AllocateSuccessor() : nullptr;
   if (successor == nullptr) {
-    absl::StatusOr<std::unique_ptr<Buffer>> row = compute->AllocateRow(plan);
-    if (!row.ok()) return row.status();
-    successor = *std::move(row);
+    AGG_ASSIGN_OR_RETURN(successor, compute->AllocateRow(plan));
   }
   MutexLock lock(&mutex_);
   if (compute_ != compute) {
@@ -466,8 +459,7 @@ absl::Status ShardEngine::EnsureRow(uint64_t epoch, int32_t rank,
 absl::StatusOr<std::string> ShardEngine::OwnerOf(uint64_t epoch,
                                                  uint64_t session) const {
   MutexLock lock(&mutex_);
-  const absl::Status status = epoch_.CheckOpen(epoch);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(epoch_.CheckOpen(epoch));
   return sessions_.Owner(session);
 }
 
@@ -528,14 +520,12 @@ absl::Status ShardEngine::SetSession(uint64_t epoch,
   for (;;) {
     if (!change.remove) {
       // Allocates nothing if the coordinator has reserved the row (P32).
-      const absl::Status status =
-          HasOwnRow(change) ? absl::OkStatus()
-                            : ReserveRow(epoch, change.rank, change.session);
-      if (!status.ok()) return status;
+      AGG_RETURN_IF_ERROR(HasOwnRow(change)
+                              ? absl::OkStatus()
+                              : ReserveRow(epoch, change.rank, change.session));
     }
     MutexLock lock(&mutex_);
-    const absl::Status status = CheckRank(epoch, change.rank);
-    if (!status.ok()) return status;
+    AGG_RETURN_IF_ERROR(CheckRank(epoch, change.rank));
     // The session before may have been granted the row meanwhile (P39).
     if (!change.remove && !HasRow(change)) continue;
     TakeChange(change);
@@ -598,11 +588,10 @@ bool Completes(const FrameLanding& landing,
 }  // namespace
 
 absl::Status ShardEngine::AdmitFrame(FrameLanding* landing) const {
-  const absl::Status status = epoch_.CheckOpen(landing->header.epoch);
-  if (!status.ok()) return status;
-  const absl::StatusOr<int32_t> rank = sessions_.Rank(landing->header.session);
-  if (!rank.ok()) return rank.status();
-  landing->rank = *rank;
+  AGG_RETURN_IF_ERROR(epoch_.CheckOpen(landing->header.epoch));
+  AGG_ASSIGN_OR_RETURN(const int32_t rank,
+                       sessions_.Rank(landing->header.session));
+  landing->rank = rank;
   // A session is alive, so there is a manifest.
   return open_round_->Admit(landing);
 }
@@ -640,16 +629,12 @@ absl::StatusOr<FrameLanding> ShardEngine::BeginFrame(FrameHeader header) {
     MutexLock lock(&mutex_);
     // Everything is checked again after a wait: the session may have ended.
     for (;;) {
-      const absl::Status status = AdmitFrame(&landing);
-      if (!status.ok()) return status;
+      AGG_RETURN_IF_ERROR(AdmitFrame(&landing));
       compute = compute_;
-      const absl::Status placed = CheckPlace(landing, compute.get());
-      if (!placed.ok()) return placed;
-      const absl::Status parked = ParkOffered(landing);
-      if (!parked.ok()) return parked;
+      AGG_RETURN_IF_ERROR(CheckPlace(landing, compute.get()));
+      AGG_RETURN_IF_ERROR(ParkOffered(landing));
       if (landing.header.kind == PushKind::kSeed && !landing.closed) {
-        const absl::Status taken = compute->TakeSeed();
-        if (!taken.ok()) return taken;
+        AGG_RETURN_IF_ERROR(compute->TakeSeed());
       }
       if (open_round_->TryClaim(destination, &landing)) break;
       claims_ended_.Wait(&mutex_);
@@ -714,8 +699,7 @@ absl::StatusOr<FrameResult> ShardEngine::EndFrame(const FrameLanding& landing) {
   std::shared_ptr<ShardCompute> compute;
   {
     MutexLock lock(&mutex_);
-    const absl::Status status = CheckOwner(landing);
-    if (!status.ok()) return status;
+    AGG_RETURN_IF_ERROR(CheckOwner(landing));
     compute = compute_;
   }
   // Before the row can be complete, hence before any phase reads it.
@@ -726,8 +710,7 @@ absl::StatusOr<FrameResult> ShardEngine::EndFrame(const FrameLanding& landing) {
   absl::Status epoch;
   {
     MutexLock lock(&mutex_);
-    const absl::Status status = CheckOwner(landing);
-    if (!status.ok()) return status;
+    AGG_RETURN_IF_ERROR(CheckOwner(landing));
     // What has landed stays, but is not acknowledged: its worker asks in the
     // new epoch what it owes (P27).
     if (epoch_.number() != landing.header.epoch) {
@@ -1021,8 +1004,7 @@ absl::StatusOr<PhaseResult> ShardEngine::Dispatch(const Phase& phase,
   std::shared_ptr<ShardCompute> compute;
   {
     MutexLock lock(&mutex_);
-    const absl::Status status = CheckPhase(phase);
-    if (!status.ok()) return status;
+    AGG_RETURN_IF_ERROR(CheckPhase(phase));
     compute = compute_;
     // Not a repeat of what has published: its round is over.
     if (NeedsGrams(phase) && phase.round == open_round_->version() &&
@@ -1031,9 +1013,8 @@ absl::StatusOr<PhaseResult> ShardEngine::Dispatch(const Phase& phase,
     }
   }
   if (IsOfRounds(phase.kind)) {
-    const absl::Status status =
-        Replication::StepInPhase(this, phase.epoch, compute.get());
-    if (!status.ok()) return status;
+    AGG_RETURN_IF_ERROR(
+        Replication::StepInPhase(this, phase.epoch, compute.get()));
   }
   switch (phase.kind) {
     case PhaseKind::kClose:
@@ -1102,8 +1083,7 @@ absl::StatusOr<PhaseResult> ShardEngine::Close(const Phase& phase,
   std::vector<std::optional<SliceGram>> early;
   {
     MutexLock lock(&mutex_);
-    const absl::Status status = MarkClosed(phase);
-    if (!status.ok()) return status;
+    AGG_RETURN_IF_ERROR(MarkClosed(phase));
     if (closed_round_.close_result().has_value()) {
       return *closed_round_.close_result();
     }
@@ -1187,8 +1167,7 @@ absl::StatusOr<PhaseResult> ShardEngine::RunUpdate(const Phase& phase,
     return HasPublished(phase);
   }();
   if (!repeated) {
-    const absl::Status status = Update(phase, compute).status();
-    if (!status.ok()) return status;
+    AGG_RETURN_IF_ERROR(Update(phase, compute).status());
   }
   absl::StatusOr<PhaseResult> result = Publish(phase, compute, ready);
   if (result.ok()) result->published = true;
@@ -1221,8 +1200,7 @@ absl::StatusOr<PhaseResult> ShardEngine::LoadSeed(const Phase& phase,
           absl::StrCat("the seed of session ", plan.seed_session, ", attempt ",
                        plan.seed_attempt, ", is not complete"));
     }
-    const absl::Status taken = compute->TakeSeed();
-    if (!taken.ok()) return taken;
+    AGG_RETURN_IF_ERROR(compute->TakeSeed());
     seed = compute->seed();
     // From here on the buffer is read, and then it is a version: a higher
     // attempt comes too late.
@@ -1274,8 +1252,7 @@ absl::Status ShardEngine::TakeStep(ShardCompute* compute) {
   // From the next version on a worker may write its row on the device (P47):
   // nothing that lands on the host may come behind.
   AwaitLandings();
-  const absl::Status awaited = backend_.AwaitRows();
-  if (!awaited.ok()) return awaited;
+  AGG_RETURN_IF_ERROR(backend_.AwaitRows());
   const uint64_t version = [&] {
     MutexLock lock(&mutex_);
     return home_.id().version;
@@ -1287,10 +1264,8 @@ absl::Status ShardEngine::TakeStep(ShardCompute* compute) {
   if (unchanged_) {
     snapshot = store->Find(version);
   } else if (options_.replicated) {
-    auto stepped =
-        Replication::StepHomeArrays(this, compute, &not_finite_slice);
-    if (!stepped.ok()) return stepped.status();
-    snapshot = *std::move(stepped);
+    AGG_ASSIGN_OR_RETURN(snapshot, Replication::StepHomeArrays(
+                                       this, compute, &not_finite_slice));
   }
   store->Publish(version + 1, std::move(snapshot));
   const bool stepped = !unchanged_;
@@ -1532,19 +1507,17 @@ absl::StatusOr<RegionGrant> ShardEngine::GrantRegions(
     const RegionQuery& query) {
   RegionGrant grant;
   MutexLock lock(&mutex_);
-  const absl::Status status =
-      epoch_.CheckOpen(query.epoch == 0 ? epoch_.number() : query.epoch);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(
+      epoch_.CheckOpen(query.epoch == 0 ? epoch_.number() : query.epoch));
   if (compute_ == nullptr) return NoManifest();
   if (query.life != life_) {
     return absl::UnavailableError(absl::StrCat(
         "shard ", options_.ordinal, " has another life than the one asked"));
   }
   if (query.session != 0) {
-    const absl::StatusOr<int32_t> rank = sessions_.Rank(query.session);
-    if (!rank.ok()) return rank.status();
+    AGG_ASSIGN_OR_RETURN(const int32_t rank, sessions_.Rank(query.session));
     if (options_.push_dtype != DType::kI8 || query.takes_int8) {
-      GrantRow(query, *rank, &grant);
+      GrantRow(query, rank, &grant);
     }
   }
   // Clang's analysis knows of no lock in a lambda.
@@ -1603,12 +1576,11 @@ absl::StatusOr<PhaseResult> ShardEngine::Capture(const Phase& phase,
     }
   }
   const auto copy = CopyFrom(&backend_, compute->store());
-  const absl::Status status =
+  AGG_RETURN_IF_ERROR(
       checkpoints_.Capture(phase.id, [&](int array, absl::Span<float> to) {
         bytes_progress_.Note();
         return copy(array, to);
-      });
-  if (!status.ok()) return status;
+      }));
   return PhaseResult();
 }
 
@@ -1647,27 +1619,23 @@ absl::Status ShardEngine::Fetch(const CopyHeader& header,
     MutexLock lock(&mutex_);
     compute = compute_;
   } else {
-    auto replica = Replication::ReplicaFor(this, header);
-    if (!replica.ok()) return replica.status();
-    compute = *std::move(replica);
+    AGG_ASSIGN_OR_RETURN(compute, Replication::ReplicaFor(this, header));
   }
   RecordText record;
-  absl::Status status = Replication::CheckCopy(this, header, &record);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(Replication::CheckCopy(this, header, &record));
   const auto read_home = CopyFrom(&backend_, compute->store());
   // Without the turn: the neighbour's phase waits for this, and one of ours may
   // wait for the neighbour's. A copy at the target of a recovery stands still;
   // if the epoch is over meanwhile, what was read does not count.
   const auto read = [&](int array, absl::Span<float> to) {
-    absl::Status result =
-        home ? read_home(array, to) : compute->replica()->Read(array, to);
-    if (result.ok()) result = Replication::CheckCopy(this, header, &record);
-    return result;
+    AGG_RETURN_IF_ERROR(home ? read_home(array, to)
+                             : compute->replica()->Read(array, to));
+    return Replication::CheckCopy(this, header, &record);
   };
   const ShardLayout& layout =
       home ? *compute->layout() : *compute->replica()->layout();
-  status = SendArrays(layout, 1 + OptimizerStateArrays(options_.optimizer),
-                      read, sink.slice);
+  absl::Status status = SendArrays(
+      layout, 1 + OptimizerStateArrays(options_.optimizer), read, sink.slice);
   if (status.ok() && header.part == 0 && sink.record != nullptr) {
     status = sink.record(record == nullptr ? "" : *record);
   }
@@ -1682,15 +1650,15 @@ void ShardEngine::SetNeighbours(NeighbourPeer* buddy, NeighbourPeer* before) {
 
 absl::Status ShardEngine::SendCombined(const CopyHeader& header,
                                        const CopySlice& slice) {
-  const auto compute = Replication::ReplicaFor(this, header);
-  if (!compute.ok()) return compute.status();
-  return (*compute)->replica()->Land(header, slice);
+  AGG_ASSIGN_OR_RETURN(const auto compute,
+                       Replication::ReplicaFor(this, header));
+  return compute->replica()->Land(header, slice);
 }
 
 absl::Status ShardEngine::FinishCombined(const CopyHeader& header) {
-  const auto compute = Replication::ReplicaFor(this, header);
-  if (!compute.ok()) return compute.status();
-  return (*compute)->replica()->CheckLanded(header);
+  AGG_ASSIGN_OR_RETURN(const auto compute,
+                       Replication::ReplicaFor(this, header));
+  return compute->replica()->CheckLanded(header);
 }
 
 }  // namespace agg

@@ -8,6 +8,7 @@
 #include "absl/types/span.h"
 #include "kernels/optimizer_step.h"
 #include "server/base/log.h"
+#include "server/base/status_macros.h"
 #include "server/checkpoint/checkpoint_json.h"
 #include "server/checkpoint/checkpoint_manifest.h"
 #include "server/checkpoint/checkpoint_reader.h"
@@ -26,8 +27,8 @@ absl::StatusOr<ShardInventory> ShardEngine::Recovery::TakeInventory(
   // A phase of the former epoch comes to its end first.
   const TurnLock turn(&engine->turn_);
   MutexLock lock(&engine->mutex_);
-  const absl::Status status = engine->epoch_.Check(epoch);
-  if (!status.ok()) return status;  // a newer one has come meanwhile
+  AGG_RETURN_IF_ERROR(
+      engine->epoch_.Check(epoch));  // a newer one has come meanwhile
   ShardInventory inventory;
   inventory.member_epoch = engine->member_epoch_;
   if (begins && !HasCopies(engine)) {
@@ -204,9 +205,8 @@ absl::Status ShardEngine::Recovery::StepHome(ShardEngine* engine,
   {
     MutexLock lock(&engine->mutex_);
     there = engine->home_.At(target);
-    const absl::Status status =
-        there ? absl::OkStatus() : engine->home_.CheckStep(target);
-    if (!status.ok()) return status;
+    AGG_RETURN_IF_ERROR(there ? absl::OkStatus()
+                              : engine->home_.CheckStep(target));
   }
   return there ? KeepHome(engine, target, compute) : engine->TakeStep(compute);
 }
@@ -214,12 +214,11 @@ absl::Status ShardEngine::Recovery::StepHome(ShardEngine* engine,
 absl::Status ShardEngine::Recovery::LoadHome(ShardEngine* engine,
                                              const Phase& phase,
                                              ShardCompute* compute) {
-  const absl::StatusOr<CheckpointManifest> manifest =
-      ParseCheckpointManifest(phase.checkpoint);
-  if (!manifest.ok()) return manifest.status();
+  AGG_ASSIGN_OR_RETURN(const CheckpointManifest manifest,
+                       ParseCheckpointManifest(phase.checkpoint));
   const ShardLayout& layout = *compute->layout();
-  absl::Status status = CompareManifests(layout.manifest, manifest->tensors);
-  auto reader = engine->checkpoints_.Open(*manifest);
+  absl::Status status = CompareManifests(layout.manifest, manifest.tensors);
+  auto reader = engine->checkpoints_.Open(manifest);
   if (status.ok()) status = reader.status();
   if (!status.ok()) return status;
   reader->SetProgress(&engine->bytes_progress_);
@@ -231,19 +230,19 @@ absl::Status ShardEngine::Recovery::LoadHome(ShardEngine* engine,
   }
   // Versions of the abandoned past can have higher numbers.
   compute->store()->RevokeAll();
-  absl::StatusOr<std::shared_ptr<const Snapshot>> snapshot =
+  AGG_ASSIGN_OR_RETURN(
+      std::shared_ptr<const Snapshot> snapshot,
       RestoreArrays(&*reader, layout, engine->options_.optimizer,
-                    &engine->backend_, compute->store());
-  if (!snapshot.ok()) return snapshot.status();
+                    &engine->backend_, compute->store()));
   // What was not loaded is compared now, so that each byte is read once.
   status = VerifyShare(&*reader, engine->options_.ordinal,
                        engine->options_.num_shards);
   if (!status.ok()) return status;
-  LogInfo("loaded the checkpoint of ", DescribeVersion(manifest->id), " as ",
+  LogInfo("loaded the checkpoint of ", DescribeVersion(manifest.id), " as ",
           DescribeVersion(phase.recover.target));
-  engine->loaded_ = *std::move(snapshot);
+  engine->loaded_ = std::move(snapshot);
   PlaceHome(engine, phase.recover.target,
-            std::make_shared<const std::string>(manifest->record), compute);
+            std::make_shared<const std::string>(manifest.record), compute);
   return absl::OkStatus();
 }
 
@@ -340,8 +339,7 @@ absl::Status ShardEngine::Recovery::FetchHome(ShardEngine* engine,
   compute->store()->RevokeAll();
   ArrayLoader loader(engine->options_.optimizer, &engine->backend_,
                      compute->store(), compute->layout()->num_elements);
-  absl::Status status = loader.Begin();
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(loader.Begin());
   ArrayReceiver receiver(compute->layout().get(),
                          1 + OptimizerStateArrays(engine->options_.optimizer),
                          &loader);
@@ -355,7 +353,7 @@ absl::Status ShardEngine::Recovery::FetchHome(ShardEngine* engine,
     record = std::make_shared<const std::string>(std::move(text));
     return absl::OkStatus();
   };
-  status = engine->buddy_->Fetch(
+  absl::Status status = engine->buddy_->Fetch(
       {phase.epoch, engine->options_.ordinal, phase.id}, sink);
   if (status.ok()) status = receiver.Finish();
   if (!status.ok()) return status;

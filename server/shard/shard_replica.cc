@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/optimizer_step.h"
+#include "server/base/status_macros.h"
 #include "server/base/try_resize.h"
 #include "server/shard/step_layout.h"
 
@@ -62,10 +63,9 @@ absl::Status ArrayReceiver::Take(const CopySlice& slice) {
         absl::StrCat("slice ", slice.slice, " has ", slice.values.size(),
                      " elements; allowed: ", range.num_elements));
   }
-  const absl::StatusOr<absl::Span<float>> to = target_->Destination(array_);
-  if (!to.ok()) return to.status();
-  std::copy(slice.values.begin(), slice.values.end(),
-            to->begin() + range.begin);
+  AGG_ASSIGN_OR_RETURN(const absl::Span<float> to,
+                       target_->Destination(array_));
+  std::copy(slice.values.begin(), slice.values.end(), to.begin() + range.begin);
   if (++position_ < layout_->slices.size()) return absl::OkStatus();
   position_ = 0;
   return target_->Finish(array_++);
@@ -104,15 +104,14 @@ absl::StatusOr<std::unique_ptr<ShardReplica>> ShardReplica::Create(
     const ShardOptions& options, Backend* backend, const Manifest& manifest) {
   const int32_t part =
       (options.ordinal + options.num_shards - 1) % options.num_shards;
-  absl::StatusOr<ShardLayout> layout =
-      MakeShardLayout(manifest, options.num_shards, part, options.push_dtype);
-  if (!layout.ok()) return layout.status();
-  absl::StatusOr<std::vector<GroupOptions>> groups =
-      GroupsOf(options, manifest);
-  if (!groups.ok()) return groups.status();
+  AGG_ASSIGN_OR_RETURN(
+      ShardLayout layout,
+      MakeShardLayout(manifest, options.num_shards, part, options.push_dtype));
+  AGG_ASSIGN_OR_RETURN(std::vector<GroupOptions> groups,
+                       GroupsOf(options, manifest));
   std::unique_ptr<ShardReplica> replica(new ShardReplica(options, backend));
-  replica->layout_ = std::make_shared<ShardLayout>(*std::move(layout));
-  replica->group_of_tensor_ = *std::move(groups);
+  replica->layout_ = std::make_shared<ShardLayout>(std::move(layout));
+  replica->group_of_tensor_ = std::move(groups);
   MutexLock lock(&replica->mutex_);
   replica->copy_ = HeldCopy(part);
   replica->Clear();
@@ -158,8 +157,7 @@ absl::StatusOr<bool> ShardReplica::Admit(const CopyHeader& header) {
   if (copy_.At(header.id)) return true;
   // The sender has published what is only prepared here: so has everybody, and
   // the step may be taken (P17).
-  const absl::Status behind = copy_.CheckStep(header.id);
-  if (!behind.ok()) return behind;
+  AGG_RETURN_IF_ERROR(copy_.CheckStep(header.id));
   if (!released_) {
     released_ = true;
     if (wake_ != nullptr) wake_();
@@ -183,9 +181,8 @@ absl::Status ShardReplica::Land(const CopyHeader& header,
     admitted = Admit(header);
   }
   if (!admitted.ok()) return admitted.status();
-  const absl::StatusOr<int32_t> local_slice = LocalSlice(*layout_, slice);
-  if (!local_slice.ok()) return local_slice.status();
-  const int32_t local = *local_slice;
+  AGG_ASSIGN_OR_RETURN(const int32_t local_slice, LocalSlice(*layout_, slice));
+  const int32_t local = local_slice;
   const absl::Status status = BeginPrepare(header.epoch);
   // A repeat brings the same bytes: an epoch has one plan for each round.
   if (!status.ok() || landed_[local]) return status;
@@ -290,13 +287,12 @@ absl::Status ShardReplica::TakeStep() {
 
 absl::Status ShardReplica::StepArrays(const StepPlan& step) {
   if (layout_->slices.empty()) return absl::OkStatus();
-  const absl::StatusOr<std::vector<UpdateRange>> ranges =
-      StepRanges(step, *layout_, group_of_tensor_, 0, 0, {});
-  if (!ranges.ok()) return ranges.status();
+  AGG_ASSIGN_OR_RETURN(const std::vector<UpdateRange> ranges,
+                       StepRanges(step, *layout_, group_of_tensor_, 0, 0, {}));
   UpdateRequest request;
   request.optimizer = options_.optimizer;
   request.step = step.step;
-  request.ranges = *ranges;
+  request.ranges = ranges;
   request.master = arrays_[0].get();
   request.state0 = arrays_[1].get();
   request.state1 = arrays_[2].get();
@@ -318,8 +314,7 @@ class ReplicaTarget : public ArrayTarget {
         backend_(backend),
         arrays_(arrays) {}
   absl::StatusOr<absl::Span<float>> Destination(int /*array*/) override {
-    const absl::Status status = TryResize(num_elements_, &values_);
-    if (!status.ok()) return status;
+    AGG_RETURN_IF_ERROR(TryResize(num_elements_, &values_));
     return absl::MakeSpan(values_);
   }
   absl::Status Finish(int array) override {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "server/base/status_macros.h"
 #include "server/params/parameter_store.h"
 #include "server/shard/shard_engine.h"
 #include "server/shard/shard_replica.h"
@@ -91,8 +92,7 @@ absl::StatusOr<std::shared_ptr<ShardCompute>>
 ShardEngine::Replication::ReplicaFor(ShardEngine* engine,
                                      const CopyHeader& header) {
   MutexLock lock(&engine->mutex_);
-  const absl::Status status = engine->epoch_.Check(header.epoch);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(engine->epoch_.Check(header.epoch));
   if (engine->compute_ == nullptr) return NoManifest();
   if (engine->compute_->replica() == nullptr ||
       engine->compute_->replica()->layout()->ordinal != header.part) {
@@ -202,8 +202,7 @@ absl::Status ShardEngine::Replication::CheckCopy(ShardEngine* engine,
                                                  const CopyHeader& header,
                                                  RecordText* record) {
   MutexLock lock(&engine->mutex_);
-  const absl::Status status = engine->epoch_.Check(header.epoch);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(engine->epoch_.Check(header.epoch));
   if (engine->compute_ == nullptr) return NoManifest();
   const HeldCopy copy = header.part == engine->options_.ordinal
                             ? engine->home_

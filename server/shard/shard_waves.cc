@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "server/base/status_macros.h"
 #include "server/params/parameter_store.h"
 
 namespace agg {
@@ -41,9 +42,8 @@ absl::StatusOr<PhaseResult> ShardEngine::Waves::Run(ShardEngine* engine,
   std::shared_ptr<ShardCompute> held;
   {
     MutexLock lock(&engine->mutex_);
-    absl::Status status = engine->CheckPhase(phase);
-    if (status.ok()) status = CheckWave(engine, phase);
-    if (!status.ok()) return status;
+    AGG_RETURN_IF_ERROR(engine->CheckPhase(phase));
+    AGG_RETURN_IF_ERROR(CheckWave(engine, phase));
     held = engine->compute_;
   }
   ShardCompute* const compute = held.get();
@@ -169,8 +169,7 @@ absl::StatusOr<PhaseResult> ShardEngine::Waves::Update(ShardEngine* engine,
     return status;
   }
   // The epoch may have ended meanwhile: then nobody hears of what is written.
-  const absl::Status current = engine->epoch_.Check(phase.epoch);
-  if (!current.ok()) return current;
+  AGG_RETURN_IF_ERROR(engine->epoch_.Check(phase.epoch));
   result.narrowing = compute->narrowing();
   waves->updated = true;
   waves->result = result;

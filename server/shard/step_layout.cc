@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "server/base/status_macros.h"
 
 namespace agg {
 namespace {
@@ -36,8 +37,7 @@ absl::StatusOr<std::vector<int32_t>> PlacesIn(const StepPlan& step,
     listed.resize(num_tensors);
     std::iota(listed.begin(), listed.end(), 0);
   }
-  const absl::Status status = CheckSizes(step, num_rows, listed.size());
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(CheckSizes(step, num_rows, listed.size()));
   std::vector<int32_t> places(num_tensors, -1);
   for (size_t i = 0; i < listed.size(); ++i) {
     if (listed[i] >= 0 && static_cast<size_t>(listed[i]) < num_tensors) {
@@ -94,13 +94,12 @@ absl::StatusOr<std::vector<UpdateRange>> StepRanges(
     const StepPlan& step, const ShardLayout& layout,
     const std::vector<GroupOptions>& group_of_tensor, size_t num_rows,
     size_t num_kept, absl::Span<const double> coefficients) {
-  const absl::StatusOr<std::vector<int32_t>> places =
-      PlacesIn(step, layout, num_rows);
-  if (!places.ok()) return places.status();
+  AGG_ASSIGN_OR_RETURN(const std::vector<int32_t> places,
+                       PlacesIn(step, layout, num_rows));
   std::vector<UpdateRange> ranges;
   for (const int32_t i : StepSlices(step, layout)) {
     const int32_t tensor = layout.plan.slices[layout.slices[i]].tensor;
-    const int32_t place = (*places)[tensor];
+    const int32_t place = places[tensor];
     const GroupOptions& group = group_of_tensor[tensor];
     UpdateRange range;
     range.range = layout.ranges[i];

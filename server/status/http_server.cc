@@ -29,6 +29,7 @@
 #include "httplib.h"
 #include "server/base/address.h"
 #include "server/base/mutex.h"
+#include "server/base/status_macros.h"
 #include "server/status/http_stream.h"
 
 namespace agg {
@@ -287,8 +288,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(
     const HttpLimits& limits, const HttpTransport& transport) {
   auto listener =
       std::make_unique<Listener>(std::move(handler), limits, transport);
-  const absl::Status status = listener->Start(host, port);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(listener->Start(host, port));
   return absl::WrapUnique(new HttpServer(std::move(listener)));
 }
 

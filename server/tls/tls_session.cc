@@ -11,6 +11,7 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "server/base/log.h"
+#include "server/base/status_macros.h"
 #include "server/tls/openssl_handles.h"
 
 namespace agg {
@@ -118,8 +119,7 @@ absl::StatusOr<std::unique_ptr<TlsAcceptor>> TlsAcceptor::Make(
     TlsReload* files) {
   auto acceptor = absl::WrapUnique(new TlsAcceptor(files));
   MutexLock lock(&acceptor->mutex_);
-  const absl::Status status = acceptor->Look();
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(acceptor->Look());
   return acceptor;
 }
 

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
 #include "server/base/json.h"
+#include "server/base/status_macros.h"
 #include "server/round/round_report.h"
 #include "server/round_log/record_reader.h"
 #include "server/round_log/round_record.h"
@@ -45,11 +46,10 @@ AuditedRound RoundOf(const RoundReport& report, const std::string& where) {
 
 absl::Status AddLog(const std::string& path, RoundAudit* audit,
                     std::vector<std::string>* notes) {
-  absl::StatusOr<RecordReader> reader = RecordReader::Open(path);
-  if (!reader.ok()) return reader.status();
+  AGG_ASSIGN_OR_RETURN(RecordReader reader, RecordReader::Open(path));
   v1::RoundLogRecord record;
   for (size_t number = 1;; ++number) {
-    const absl::StatusOr<bool> more = reader->Next(&record);
+    const absl::StatusOr<bool> more = reader.Next(&record);
     if (!more.ok()) {
       return absl::Status(more.status().code(),
                           absl::StrCat(path, ": ", more.status().message()));
@@ -58,9 +58,8 @@ absl::Status AddLog(const std::string& path, RoundAudit* audit,
     audit->Add(
         RoundOf(FromProto(record), absl::StrCat(path, ", record ", number)));
   }
-  if (reader->truncated_bytes() > 0) {
-    notes->push_back(absl::StrCat(path, ": the last ",
-                                  reader->truncated_bytes(),
+  if (reader.truncated_bytes() > 0) {
+    notes->push_back(absl::StrCat(path, ": the last ", reader.truncated_bytes(),
                                   " bytes are a record that was cut short"));
   }
   return absl::OkStatus();
@@ -130,12 +129,10 @@ absl::StatusOr<AuditFindings> AuditFiles(
   RoundAudit audit;
   std::vector<std::string> notes;
   for (const std::string& path : logs) {
-    const absl::Status status = AddLog(path, &audit, &notes);
-    if (!status.ok()) return status;
+    AGG_RETURN_IF_ERROR(AddLog(path, &audit, &notes));
   }
   for (const std::string& path : workers) {
-    const absl::Status status = AddWorker(path, &audit, &notes);
-    if (!status.ok()) return status;
+    AGG_RETURN_IF_ERROR(AddWorker(path, &audit, &notes));
   }
   AuditFindings findings = audit.Finish();
   if (findings.nothing) {

@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "server/base/flags.h"
+#include "server/base/status_macros.h"
 #include "server/base/version.h"
 #include "server/combine/options.h"
 #include "server/combine/rule_table.h"
@@ -226,10 +227,9 @@ absl::StatusOr<CombineFlags> ParseCombineFlags(
   Names names;
   CombineOptions& combine = flags.options.combine;
   combine.schedule.learning_rate = 1.0;
-  const absl::StatusOr<ParsedFlags> parsed =
-      ParseFlags(AggCombine(&flags, &names), arguments);
-  if (!parsed.ok()) return parsed.status();
-  flags.text = parsed->text;
+  AGG_ASSIGN_OR_RETURN(const ParsedFlags parsed,
+                       ParseFlags(AggCombine(&flags, &names), arguments));
+  flags.text = parsed.text;
   if (!flags.text.empty()) return flags;
   absl::Status status = TakeNames(names, &combine);
   status.Update(ValidateCombineOptions(combine));

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "server/base/status_macros.h"
 #include "server/combine/clipping.h"
 #include "server/combine/rule_state.h"
 #include "server/combine/step_scale.h"
@@ -56,16 +57,15 @@ absl::StatusOr<std::vector<int64_t>> PerRow(absl::string_view name,
 
 absl::StatusOr<std::vector<RowInfo>> MakeRows(const CombineStepOptions& options,
                                               int num_rows) {
-  const auto examples = PerRow("examples", options.examples, num_rows);
-  if (!examples.ok()) return examples.status();
-  const auto accumulation =
-      PerRow("accumulation", options.accumulation, num_rows);
-  if (!accumulation.ok()) return accumulation.status();
+  AGG_ASSIGN_OR_RETURN(const auto examples,
+                       PerRow("examples", options.examples, num_rows));
+  AGG_ASSIGN_OR_RETURN(const auto accumulation,
+                       PerRow("accumulation", options.accumulation, num_rows));
   std::vector<RowInfo> rows(num_rows);
   for (int i = 0; i < num_rows; ++i) {
     rows[i].rank = i;
-    rows[i].examples = (*examples)[i];
-    rows[i].accumulation = static_cast<int32_t>((*accumulation)[i]);
+    rows[i].examples = examples[i];
+    rows[i].accumulation = static_cast<int32_t>(accumulation[i]);
   }
   return rows;
 }
@@ -108,12 +108,11 @@ GramMatrix GramInUnitsOfOne(const GramMatrix& scaled, int unit) {
 absl::StatusOr<CombineStepResult> RunCombineStep(
     const CombineStepOptions& options, const NpyMatrix& matrix,
     CombineStepState* state) {
-  absl::StatusOr<std::vector<RowInfo>> rows =
-      MakeRows(options, matrix.num_rows);
-  if (!rows.ok()) return rows.status();
+  AGG_ASSIGN_OR_RETURN(std::vector<RowInfo> rows,
+                       MakeRows(options, matrix.num_rows));
   RoundInput input;
   input.version = state->step;
-  input.rows = *std::move(rows);
+  input.rows = std::move(rows);
 
   const RowScales scales = ChooseScales(matrix);
   ScaleState(state->unit - scales.unit, &state->combine);

@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "nlohmann/json.hpp"
 #include "server/base/json.h"
+#include "server/base/status_macros.h"
 #include "server/round/combination_names.h"
 #include "server/round/round_numbers.h"
 #include "server/round_log/record_reader.h"
@@ -45,11 +46,10 @@ std::string TextOf(const CombinationNames& names) {
 }  // namespace
 
 absl::Status RunReport::AddLog(const std::string& path) {
-  absl::StatusOr<RecordReader> reader = RecordReader::Open(path);
-  if (!reader.ok()) return reader.status();
+  AGG_ASSIGN_OR_RETURN(RecordReader reader, RecordReader::Open(path));
   v1::RoundLogRecord record;
   for (;;) {
-    const absl::StatusOr<bool> more = reader->Next(&record);
+    const absl::StatusOr<bool> more = reader.Next(&record);
     if (!more.ok()) {
       return absl::Status(more.status().code(),
                           absl::StrCat(path, ": ", more.status().message()));
@@ -58,7 +58,7 @@ absl::Status RunReport::AddLog(const std::string& path) {
     if (record.has_run()) BeginRun(FromProto(record.run()));
     if (!record.restored()) Add(FromProto(record));
   }
-  const int64_t truncated_bytes = reader->truncated_bytes();
+  const int64_t truncated_bytes = reader.truncated_bytes();
   truncated_bytes_ += truncated_bytes;
   if (truncated_bytes > 0) {
     notes_.push_back(absl::StrCat(

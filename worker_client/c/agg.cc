@@ -18,6 +18,7 @@
 #include "proto/crc32c.h"
 #include "server/base/field_error.h"
 #include "server/base/mutex.h"
+#include "server/base/status_macros.h"
 #include "server/base/version.h"
 #include "worker_client/agg_client.h"
 #include "worker_client/c/c_calls.h"
@@ -67,10 +68,9 @@ void agg_options_init(agg_options* options, size_t size) {
 agg_client* agg_new(const agg_options* options) {
   std::unique_ptr<agg_client> client;
   const int32_t code = agg::NoThrow([&]() -> absl::Status {
-    absl::StatusOr<agg::ClientOptions> read = agg::OptionsOf(options);
-    if (!read.ok()) return read.status();
+    AGG_ASSIGN_OR_RETURN(agg::ClientOptions read, agg::OptionsOf(options));
     client = std::make_unique<agg_client>();
-    client->options = *std::move(read);
+    client->options = std::move(read);
     agg::EventQueue* const events = &client->events;
     client->options.on_event = [events](const agg::ClientEvent& event) {
       events->Add(event);
@@ -88,9 +88,9 @@ int32_t agg_connect(agg_client* client) {
     if (client->owned != nullptr) {
       return absl::FailedPreconditionError("this client is connected already");
     }
-    auto connected = agg::AggClient::Connect(client->options);
-    if (!connected.ok()) return connected.status();
-    client->owned = *std::move(connected);
+    AGG_ASSIGN_OR_RETURN(auto connected,
+                         agg::AggClient::Connect(client->options));
+    client->owned = std::move(connected);
     client->connected = client->owned.get();
     return absl::OkStatus();
   });
@@ -114,9 +114,8 @@ void agg_free(agg_client* client) {
 int32_t agg_seed(agg_client* client, const agg_view* parameters, size_t count,
                  agg_outcome* outcome) {
   return agg::Connected(client, [&](agg::AggClient* connected) -> absl::Status {
-    const auto views = agg::ViewsOf(parameters, count);
-    if (!views.ok()) return views.status();
-    return agg::Answered(connected->Seed(*views), outcome);
+    AGG_ASSIGN_OR_RETURN(const auto views, agg::ViewsOf(parameters, count));
+    return agg::Answered(connected->Seed(views), outcome);
   });
 }
 
@@ -151,10 +150,9 @@ int32_t agg_row_pieces(agg_client* client, agg_piece* pieces, size_t capacity,
       return absl::InvalidArgumentError(count == nullptr ? "count is NULL"
                                                          : "pieces is NULL");
     }
-    absl::StatusOr<std::vector<agg::RowView>> row = connected->RowViews();
-    if (!row.ok()) return row.status();
-    *count = agg::FillPieces(*row, pieces, capacity);
-    client->rows.Keep(*std::move(row));
+    AGG_ASSIGN_OR_RETURN(std::vector<agg::RowView> row, connected->RowViews());
+    *count = agg::FillPieces(row, pieces, capacity);
+    client->rows.Keep(std::move(row));
     return absl::OkStatus();
   });
 }
@@ -162,9 +160,8 @@ int32_t agg_row_pieces(agg_client* client, agg_piece* pieces, size_t capacity,
 int32_t agg_commit(agg_client* client, const agg_push_info* info,
                    agg_outcome* outcome) {
   return agg::Connected(client, [&](agg::AggClient* connected) -> absl::Status {
-    const auto read = agg::PushInfoOf(info);
-    if (!read.ok()) return read.status();
-    return agg::Answered(connected->Commit(*read), outcome);
+    AGG_ASSIGN_OR_RETURN(const auto read, agg::PushInfoOf(info));
+    return agg::Answered(connected->Commit(read), outcome);
   });
 }
 
@@ -172,9 +169,8 @@ int32_t agg_pull(agg_client* client, uint64_t version,
                  const agg_target* parameters, size_t count,
                  int32_t full_precision) {
   return agg::Connected(client, [&](agg::AggClient* connected) -> absl::Status {
-    const auto targets = agg::TargetsOf(parameters, count);
-    if (!targets.ok()) return targets.status();
-    return connected->Pull(version, *targets, PrecisionOf(full_precision));
+    AGG_ASSIGN_OR_RETURN(const auto targets, agg::TargetsOf(parameters, count));
+    return connected->Pull(version, targets, PrecisionOf(full_precision));
   });
 }
 
@@ -182,10 +178,9 @@ int32_t agg_pull_latest(agg_client* client, const agg_target* parameters,
                         size_t count, int32_t full_precision,
                         uint64_t* version) {
   return agg::Connected(client, [&](agg::AggClient* connected) -> absl::Status {
-    const auto targets = agg::TargetsOf(parameters, count);
-    if (!targets.ok()) return targets.status();
+    AGG_ASSIGN_OR_RETURN(const auto targets, agg::TargetsOf(parameters, count));
     const absl::StatusOr<uint64_t> latest =
-        connected->PullLatest(*targets, PrecisionOf(full_precision));
+        connected->PullLatest(targets, PrecisionOf(full_precision));
     if (latest.ok() && version != nullptr) *version = *latest;
     return latest.status();
   });

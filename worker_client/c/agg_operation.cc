@@ -19,6 +19,7 @@
 #include "absl/types/span.h"
 #include "proto/shard_plan.h"
 #include "server/base/field_error.h"
+#include "server/base/status_macros.h"
 #include "worker_client/agg_client.h"
 #include "worker_client/c/c_calls.h"
 #include "worker_client/c/c_structs.h"
@@ -105,19 +106,18 @@ int32_t agg_start_push(agg_client* client, const uint64_t* tensors,
                        const agg_view* gradient, size_t count,
                        agg_operation** operation) {
   return agg::Connected(client, [&](agg::AggClient* connected) {
-    const auto views =
-        SomeViews(client, connected->manifest(), tensors, gradient, count);
-    if (!views.ok()) return views.status();
-    return Give(connected->StartPush(*views), operation);
+    AGG_ASSIGN_OR_RETURN(
+        const auto views,
+        SomeViews(client, connected->manifest(), tensors, gradient, count));
+    return Give(connected->StartPush(views), operation);
   });
 }
 
 int32_t agg_start_commit(agg_client* client, const agg_push_info* info,
                          agg_operation** operation) {
   return agg::Connected(client, [&](agg::AggClient* connected) {
-    const auto read = agg::PushInfoOf(info);
-    if (!read.ok()) return read.status();
-    return Give(connected->StartCommit(*read), operation);
+    AGG_ASSIGN_OR_RETURN(const auto read, agg::PushInfoOf(info));
+    return Give(connected->StartCommit(read), operation);
   });
 }
 
@@ -125,11 +125,10 @@ int32_t agg_start_pull(agg_client* client, uint64_t version,
                        const agg_target* parameters, size_t count,
                        int32_t full_precision, agg_operation** operation) {
   return agg::Connected(client, [&](agg::AggClient* connected) {
-    const auto targets = agg::TargetsOf(parameters, count);
-    if (!targets.ok()) return targets.status();
+    AGG_ASSIGN_OR_RETURN(const auto targets, agg::TargetsOf(parameters, count));
     agg::PullOptions options;
     if (full_precision != 0) options.precision = agg::Precision::kFull;
-    return Give(connected->StartPull(version, *targets, options), operation);
+    return Give(connected->StartPull(version, targets, options), operation);
   });
 }
 
@@ -173,8 +172,7 @@ int32_t agg_operation_sums(agg_operation* operation, double* sums, size_t count,
     if (operation->reduction == nullptr) {
       return absl::FailedPreconditionError("this operation reduces nothing");
     }
-    const absl::Status status = operation->operation.Wait();
-    if (!status.ok()) return status;
+    AGG_RETURN_IF_ERROR(operation->operation.Wait());
     const agg::Reduction& made = *operation->reduction;
     if (sums == nullptr || count != made.sums.size()) {
       return agg::FieldError(sums == nullptr ? "sums" : "count",

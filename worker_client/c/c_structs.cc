@@ -14,6 +14,7 @@
 #include "proto/shard_plan.h"
 #include "proto/tls_options.h"
 #include "server/base/field_error.h"
+#include "server/base/status_macros.h"
 
 namespace agg {
 namespace {
@@ -33,8 +34,7 @@ template <typename Struct>
 absl::StatusOr<Struct> Read(absl::string_view name, const Struct* theirs,
                             Struct ours) {
   if (theirs == nullptr) return FieldError(name, "NULL", "a struct");
-  const absl::Status status = CheckSize(name, theirs->size);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(CheckSize(name, theirs->size));
   std::memcpy(&ours, theirs, std::min(theirs->size, sizeof(Struct)));
   return ours;
 }
@@ -42,8 +42,7 @@ absl::StatusOr<Struct> Read(absl::string_view name, const Struct* theirs,
 template <typename Struct>
 absl::Status Write(absl::string_view name, Struct ours, Struct* theirs) {
   if (theirs == nullptr) return absl::OkStatus();
-  const absl::Status status = CheckSize(name, theirs->size);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(CheckSize(name, theirs->size));
   ours.size = theirs->size;
   std::memcpy(theirs, &ours, std::min(theirs->size, sizeof(Struct)));
   return absl::OkStatus();
@@ -140,10 +139,9 @@ agg_options DefaultOptions() {
 }
 
 absl::StatusOr<ClientOptions> OptionsOf(const agg_options* theirs) {
-  const absl::StatusOr<agg_options> read =
-      Read("agg_options", theirs, DefaultOptions());
-  if (!read.ok()) return read.status();
-  const agg_options& from = *read;
+  AGG_ASSIGN_OR_RETURN(const agg_options read,
+                       Read("agg_options", theirs, DefaultOptions()));
+  const agg_options& from = read;
   ClientOptions options;
   absl::Status status = ReadTimes(from, &options);
   status.Update(CheckList("specs", from.specs, from.num_specs));
@@ -160,9 +158,8 @@ absl::StatusOr<ClientOptions> OptionsOf(const agg_options* theirs) {
   options.rank = from.rank;
   options.observer = from.observer != 0;
   for (size_t i = 0; i < from.num_specs; ++i) {
-    absl::StatusOr<TensorSpec> spec = ReadSpec(i, from.specs[i]);
-    if (!spec.ok()) return spec.status();
-    options.manifest.tensors.push_back(*std::move(spec));
+    AGG_ASSIGN_OR_RETURN(TensorSpec spec, ReadSpec(i, from.specs[i]));
+    options.manifest.tensors.push_back(std::move(spec));
   }
   ReadText(from.client_name, &options.client_name);
   options.channels_per_shard = from.channels_per_shard;
@@ -181,25 +178,23 @@ absl::StatusOr<ClientOptions> OptionsOf(const agg_options* theirs) {
 absl::StatusOr<PushInfo> PushInfoOf(const agg_push_info* theirs) {
   PushInfo info;
   if (theirs == nullptr) return info;
-  const absl::StatusOr<agg_push_info> read =
-      Read("agg_push_info", theirs, agg_push_info{});
-  if (!read.ok()) return read.status();
-  if (read->examples != 0) info.examples = read->examples;
-  if (read->accumulation != 0) info.accumulation = read->accumulation;
-  if (read->has_norm_sum) {
-    info.micro_norm_squared_sum = read->micro_norm_squared_sum;
+  AGG_ASSIGN_OR_RETURN(const agg_push_info read,
+                       Read("agg_push_info", theirs, agg_push_info{}));
+  if (read.examples != 0) info.examples = read.examples;
+  if (read.accumulation != 0) info.accumulation = read.accumulation;
+  if (read.has_norm_sum) {
+    info.micro_norm_squared_sum = read.micro_norm_squared_sum;
   }
-  if (read->has_loss) info.loss = read->loss;
-  if (read->loss_scale != 0.0) info.loss_scale = read->loss_scale;
-  info.parameters_digest = read->parameters_digest;
-  if (read->traceparent != nullptr) info.traceparent = read->traceparent;
+  if (read.has_loss) info.loss = read.loss;
+  if (read.loss_scale != 0.0) info.loss_scale = read.loss_scale;
+  info.parameters_digest = read.parameters_digest;
+  if (read.traceparent != nullptr) info.traceparent = read.traceparent;
   return info;
 }
 
 absl::StatusOr<std::vector<TensorView>> ViewsOf(const agg_view* views,
                                                 size_t count) {
-  const absl::Status status = CheckList("views", views, count);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(CheckList("views", views, count));
   std::vector<TensorView> result(count);
   for (size_t i = 0; i < count; ++i) {
     if (views[i].in_row != 0) continue;  // its pieces have all of it
@@ -217,8 +212,7 @@ absl::StatusOr<std::vector<TensorView>> ViewsOf(const agg_view* views,
 
 absl::StatusOr<std::vector<MutableTensorView>> TargetsOf(
     const agg_target* targets, size_t count) {
-  const absl::Status status = CheckList("parameters", targets, count);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(CheckList("parameters", targets, count));
   std::vector<MutableTensorView> result(count);
   for (size_t i = 0; i < count; ++i) {
     result[i].data = targets[i].data;

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "server/base/status_macros.h"
 #include "worker_client/examples/split_mix.h"
 
 namespace agg {
@@ -70,11 +71,10 @@ DigitsData DigitsData::Range(int begin, int end) const {
 }
 
 absl::StatusOr<DigitsData> ReadDigits(const std::string& path) {
-  absl::StatusOr<std::string> text = ReadText(path);
-  if (!text.ok()) return text.status();
+  AGG_ASSIGN_OR_RETURN(std::string text, ReadText(path));
   DigitsData data;
   int line_number = 0;
-  for (absl::string_view line : absl::StrSplit(*text, '\n')) {
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
     ++line_number;
     if (line.empty()) continue;
     if (!ParseLine(line, &data)) {

@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "nlohmann/json.hpp"
 #include "server/base/json.h"
+#include "server/base/status_macros.h"
 #include "worker_client/agg_client.h"
 #include "worker_client/client_event.h"
 #include "worker_client/examples/digits_trainer.h"
@@ -128,41 +129,38 @@ absl::StatusOr<std::unique_ptr<AggClient>> Connect(
 }  // namespace
 
 absl::Status RunDigitsWorker(SpoilGradient spoil) {
-  absl::StatusOr<DigitsTraining> training = TrainingFromFlags();
-  if (!training.ok()) return training.status();
-  training->spoil = std::move(spoil);
-  absl::StatusOr<DigitsData> data = ReadDigits(absl::GetFlag(FLAGS_data));
-  if (!data.ok()) return data.status();
-  if (data->num_examples() <= kDigitsTrainingExamples) {
+  AGG_ASSIGN_OR_RETURN(DigitsTraining training, TrainingFromFlags());
+  training.spoil = std::move(spoil);
+  AGG_ASSIGN_OR_RETURN(DigitsData data, ReadDigits(absl::GetFlag(FLAGS_data)));
+  if (data.num_examples() <= kDigitsTrainingExamples) {
     return absl::InvalidArgumentError("the data has no examples for the test");
   }
   const DigitsData test =
-      data->Range(kDigitsTrainingExamples, data->num_examples());
-  *data = data->Range(0, kDigitsTrainingExamples);
+      data.Range(kDigitsTrainingExamples, data.num_examples());
+  data = data.Range(0, kDigitsTrainingExamples);
 
-  absl::StatusOr<std::unique_ptr<AggClient>> client = Connect(*training);
-  if (!client.ok()) return client.status();
+  AGG_ASSIGN_OR_RETURN(std::unique_ptr<AggClient> client, Connect(training));
 
-  const bool prints = training->rank == 0;
+  const bool prints = training.rank == 0;
   const int every = absl::GetFlag(FLAGS_accuracy_every);
-  absl::StatusOr<DigitsResult> result = TrainDigits(
-      *training, *data, client->get(),
-      [&](const RoundOutcome& outcome, const DigitsTensors& parameters) {
-        if (!prints) return;
-        Json line = RoundLine(outcome);
-        if (every > 0 && outcome.version % every == 0) {
-          line["accuracy"] = ExactNumber(DigitsAccuracy(parameters, test));
-        }
-        PrintLine(line);
-      });
-  if (!result.ok()) return result.status();
+  AGG_ASSIGN_OR_RETURN(
+      DigitsResult result,
+      TrainDigits(
+          training, data, client.get(),
+          [&](const RoundOutcome& outcome, const DigitsTensors& parameters) {
+            if (!prints) return;
+            Json line = RoundLine(outcome);
+            if (every > 0 && outcome.version % every == 0) {
+              line["accuracy"] = ExactNumber(DigitsAccuracy(parameters, test));
+            }
+            PrintLine(line);
+          }));
   if (!prints) return absl::OkStatus();
   if (!absl::GetFlag(FLAGS_save).empty()) {
-    absl::Status saved = Save(result->parameters, absl::GetFlag(FLAGS_save));
-    if (!saved.ok()) return saved;
+    AGG_RETURN_IF_ERROR(Save(result.parameters, absl::GetFlag(FLAGS_save)));
   }
-  PrintLine(FinalLine((*client)->job(), *result,
-                      DigitsAccuracy(result->parameters, test)));
+  PrintLine(FinalLine(client->job(), result,
+                      DigitsAccuracy(result.parameters, test)));
   return absl::OkStatus();
 }
 

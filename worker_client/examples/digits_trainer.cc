@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/types/span.h"
+#include "server/base/status_macros.h"
 
 namespace agg {
 
@@ -84,16 +85,15 @@ absl::Status TrainRounds(const DigitsTraining& training, const DigitsData& data,
         WorkerBatch(training, order, static_cast<int>(version % rounds)),
         &gradient);
     if (training.spoil != nullptr) training.spoil(version, &gradient);
-    const absl::StatusOr<RoundOutcome> outcome =
-        client->PushPull(gradient.views(), info, views);
-    if (!outcome.ok()) return outcome.status();
-    if (outcome->kind == RoundOutcome::Kind::kRewound) {
-      losses->GoBack(outcome->version);
+    AGG_ASSIGN_OR_RETURN(const RoundOutcome outcome,
+                         client->PushPull(gradient.views(), info, views));
+    if (outcome.kind == RoundOutcome::Kind::kRewound) {
+      losses->GoBack(outcome.version);
       continue;
     }
     // A round that was missed has no row of this worker, and no loss.
-    if (outcome->included) losses->Add(version, outcome->loss);
-    on_round(*outcome, *parameters);
+    if (outcome.included) losses->Add(version, outcome.loss);
+    on_round(outcome, *parameters);
   }
   return absl::OkStatus();
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "server/base/status_macros.h"
 #include "worker_client/agg_client.h"
 
 namespace {
@@ -35,8 +36,7 @@ absl::Status Forward(agg::RoundOperation* round, const Tensors& x,
                      double* loss) {
   *loss = 0;
   for (int layer = 0; layer < kNumLayers; ++layer) {
-    const absl::Status status = round->WaitForTensor(Name(layer));
-    if (!status.ok()) return status;
+    AGG_RETURN_IF_ERROR(round->WaitForTensor(Name(layer)));
     for (const float value : x[layer]) *loss += (value - 1) * (value - 1) / 2;
   }
   // Says how the round ended, and sets version(), to which rows belong.

@@ -15,6 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "kernels/narrow_float.h"
 #include "server/base/npy_header.h"
+#include "server/base/status_macros.h"
 
 namespace agg {
 namespace {
@@ -96,11 +97,9 @@ absl::StatusOr<NpyMatrix> ReadNpyMatrix(const std::string& path) {
     return absl::NotFoundError(absl::StrCat(
         path, ": cannot be read", error ? ": " : "", error.message()));
   }
-  absl::StatusOr<NpyLayout> layout = ReadHeader(path, file_bytes, &file);
-  if (!layout.ok()) return layout.status();
+  AGG_ASSIGN_OR_RETURN(NpyLayout layout, ReadHeader(path, file_bytes, &file));
   NpyMatrix matrix;
-  absl::StatusOr<int> element_bytes = CheckHeader(path, *layout, &matrix);
-  if (!element_bytes.ok()) return element_bytes.status();
+  AGG_ASSIGN_OR_RETURN(int element_bytes, CheckHeader(path, layout, &matrix));
 
   // In this order nothing can overflow, and nothing is allocated for a header
   // that promises more than the file holds.
@@ -109,22 +108,22 @@ absl::StatusOr<NpyMatrix> ReadNpyMatrix(const std::string& path) {
   const uint64_t width = static_cast<uint64_t>(matrix.num_elements);
   const bool fits =
       width <= std::numeric_limits<uint64_t>::max() / rows_bytes &&
-      width * matrix.num_rows * *element_bytes == data_bytes;
+      width * matrix.num_rows * element_bytes == data_bytes;
   if (!fits) {
     return Malformed(
         path, absl::StrCat("holds ", data_bytes, " bytes of data, but (",
-                           matrix.num_rows, ", ", width, ") of '", layout->type,
+                           matrix.num_rows, ", ", width, ") of '", layout.type,
                            "' needs another number"));
   }
   matrix.values.reserve(width * matrix.num_rows);
   std::string bytes;
   for (int i = 0; i < matrix.num_rows; ++i) {
-    if (!ReadBytes(&file, width * *element_bytes, &bytes)) {
+    if (!ReadBytes(&file, width * element_bytes, &bytes)) {
       return Malformed(path, "truncated in the data");
     }
     for (uint64_t k = 0; k < width; ++k) {
       matrix.values.push_back(
-          LoadElement(&bytes[k * *element_bytes], *element_bytes));
+          LoadElement(&bytes[k * element_bytes], element_bytes));
     }
   }
   return matrix;

@@ -18,6 +18,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "server/base/npy_header.h"
+#include "server/base/status_macros.h"
 #include "worker_client/npz/npz.h"
 
 namespace agg {
@@ -90,23 +91,22 @@ int64_t CountElements(const std::vector<int64_t>& shape) {
 
 absl::Status ParseNpy(absl::string_view file, NpzTensor* tensor) {
   size_t data_offset = 0;
-  absl::StatusOr<NpyLayout> layout = ParseNpyHeader(file, &data_offset);
-  if (!layout.ok()) return layout.status();
-  if (layout->type != "<f4") {
-    return Bad(absl::StrCat("its type is '", layout->type,
+  AGG_ASSIGN_OR_RETURN(NpyLayout layout, ParseNpyHeader(file, &data_offset));
+  if (layout.type != "<f4") {
+    return Bad(absl::StrCat("its type is '", layout.type,
                             "'; allowed: '<f4', little-endian float32"));
   }
-  if (layout->fortran_order) {
+  if (layout.fortran_order) {
     return Bad("it is in Fortran order; allowed: C order");
   }
   const absl::string_view data = file.substr(data_offset);
-  const int64_t count = CountElements(layout->shape);
+  const int64_t count = CountElements(layout.shape);
   if (count < 0 || data.size() % sizeof(float) != 0 ||
       data.size() / sizeof(float) != static_cast<uint64_t>(count)) {
     return Bad(absl::StrCat("it holds ", data.size(),
                             " bytes; allowed: as many as its shape needs"));
   }
-  tensor->shape = std::move(layout->shape);
+  tensor->shape = std::move(layout.shape);
   tensor->values.resize(static_cast<size_t>(count));
   // An empty vector's data may be null, which memcpy must not get.
   if (!data.empty()) {
@@ -120,8 +120,7 @@ absl::Status ParseNpy(absl::string_view file, NpzTensor* tensor) {
 // name one large member a thousand times.
 absl::Status ReadMember(zip_t* zip, const zip_stat_t& info,
                         uint64_t* bytes_left, NpzTensor* tensor) {
-  absl::Status status = CheckMember(info, *bytes_left);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(CheckMember(info, *bytes_left));
   *bytes_left -= info.comp_size;
   const absl::StatusOr<std::string> contents = ReadContents(zip, info);
   return contents.ok() ? ParseNpy(*contents, tensor) : contents.status();

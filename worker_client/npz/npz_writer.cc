@@ -12,6 +12,7 @@
 #include "server/base/atomic_file.h"
 #include "server/base/file_size_limit.h"
 #include "server/base/npy_header.h"
+#include "server/base/status_macros.h"
 #include "worker_client/npz/npz.h"
 
 namespace agg {
@@ -77,8 +78,7 @@ absl::Status WriteArchive(const std::string& path,
   int64_t num_bytes = 0;            // at most so many
   for (const NpzTensor& tensor : tensors) {
     headers.push_back(FormatNpyHeader("<f4", tensor.shape));
-    const absl::Status status = Add(zip.get(), headers.back(), tensor);
-    if (!status.ok()) return status;
+    AGG_RETURN_IF_ERROR(Add(zip.get(), headers.back(), tensor));
     // With its two heads in the archive.
     num_bytes += static_cast<int64_t>(headers.back().size() +
                                       tensor.values.size() * sizeof(float) +
@@ -99,10 +99,9 @@ absl::Status Write(const std::string& path,
   // libzip would remove the file.
   if (tensors.empty()) return absl::UnknownError("there are no tensors");
   AtomicFile file(path);
-  absl::Status status = file.Open();
-  if (status.ok()) status = WriteArchive(file.part_path(), tensors);
-  if (status.ok()) status = file.Commit();
-  return status;
+  AGG_RETURN_IF_ERROR(file.Open());
+  AGG_RETURN_IF_ERROR(WriteArchive(file.part_path(), tensors));
+  return file.Commit();
 }
 
 }  // namespace

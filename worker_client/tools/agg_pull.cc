@@ -27,6 +27,7 @@
 #include "server/base/address.h"
 #include "server/base/field_error.h"
 #include "server/base/flags.h"
+#include "server/base/status_macros.h"
 #include "server/base/utf8.h"
 #include "worker_client/client_event.h"
 #include "worker_client/npz/npz.h"
@@ -74,15 +75,14 @@ Program AggPull(AggPullFlags* flags) {
 }
 
 absl::Status PullToFile(const AggPullFlags& flags) {
-  const absl::StatusOr<PulledModel> model =
+  AGG_ASSIGN_OR_RETURN(
+      const PulledModel model,
       flags.checkpoint.empty()
           ? PullModel(flags.coordinator, flags.tls, flags.version,
                       absl::Seconds(5), PrintEvent, flags.token_file)
-          : ReadCheckpointModel(flags.checkpoint);
-  if (!model.ok()) return model.status();
-  absl::Status status = WriteNpz(flags.output, model->tensors);
-  if (!status.ok()) return status;
-  std::printf("%s\n", Shown(Describe(*model, flags.output)).c_str());
+          : ReadCheckpointModel(flags.checkpoint));
+  AGG_RETURN_IF_ERROR(WriteNpz(flags.output, model.tensors));
+  std::printf("%s\n", Shown(Describe(model, flags.output)).c_str());
   return absl::OkStatus();
 }
 

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "server/base/address.h"
+#include "server/base/status_macros.h"
 #include "server/base/version.h"
 #include "server/combine/rule_table.h"
 #include "worker_client/tools/tls_flags.h"
@@ -184,16 +185,13 @@ absl::StatusOr<AggctlFlags> ParseAggctlFlags(
   if (environment != nullptr && *environment != '\0') {
     flags.coordinator = environment;
   }
-  const absl::StatusOr<ParsedFlags> parsed =
-      ParseFlags(AggctlProgram(&flags), arguments);
-  if (!parsed.ok()) return parsed.status();
-  flags.command = parsed->command;
-  flags.text = parsed->text;
+  AGG_ASSIGN_OR_RETURN(const ParsedFlags parsed,
+                       ParseFlags(AggctlProgram(&flags), arguments));
+  flags.command = parsed.command;
+  flags.text = parsed.text;
   if (!flags.text.empty()) return flags;
   // A flag's address has been checked.
-  const absl::Status address =
-      CheckAddress("AGG_COORDINATOR", flags.coordinator);
-  if (!address.ok()) return address;
+  AGG_RETURN_IF_ERROR(CheckAddress("AGG_COORDINATOR", flags.coordinator));
   if (flags.command == "help") {
     std::vector<std::string> asked = {"--help"};
     if (!flags.argument.empty()) asked.insert(asked.begin(), flags.argument);

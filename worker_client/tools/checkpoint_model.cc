@@ -11,6 +11,7 @@
 #include "absl/types/span.h"
 #include "proto/shard_plan.h"
 #include "server/base/file_system.h"
+#include "server/base/status_macros.h"
 #include "server/checkpoint/checkpoint_manifest.h"
 #include "server/checkpoint/checkpoint_reader.h"
 #include "worker_client/npz/npz.h"
@@ -26,8 +27,7 @@ absl::Status ReadTensors(CheckpointReader* reader,
         absl::MakeSpan((*tensors)[slice.tensor].values)
             .subspan(static_cast<size_t>(slice.begin),
                      static_cast<size_t>(slice.num_elements));
-    const absl::Status status = reader->ReadSlice(slice.index, 0, values);
-    if (!status.ok()) return status;
+    AGG_RETURN_IF_ERROR(reader->ReadSlice(slice.index, 0, values));
   }
   return absl::OkStatus();
 }
@@ -39,14 +39,14 @@ absl::StatusOr<PulledModel> ReadCheckpointModel(const std::string& folder) {
   const absl::StatusOr<CheckpointManifest> manifest =
       ReadCheckpointManifest(files.get(), folder, absl::nullopt);
   if (!manifest.ok()) return manifest.status();
-  absl::StatusOr<CheckpointReader> reader =
-      CheckpointReader::Create(files.get(), folder, *manifest);
-  if (!reader.ok()) return reader.status();
+  AGG_ASSIGN_OR_RETURN(
+      CheckpointReader reader,
+      CheckpointReader::Create(files.get(), folder, *manifest));
   // All parts before any memory for their tensors: a file that lacks what its
   // manifest says costs nothing.
   absl::Status status;
   for (int i = 0; i < manifest->num_shards && status.ok(); ++i) {
-    status = reader->VerifyPart(i);
+    status = reader.VerifyPart(i);
   }
   if (!status.ok()) return status;
   PulledModel model;
@@ -56,7 +56,7 @@ absl::StatusOr<PulledModel> ReadCheckpointModel(const std::string& folder) {
     model.tensors.push_back(
         {tensor.name, tensor.shape, std::vector<float>(NumElements(tensor))});
   }
-  status = ReadTensors(&*reader, &model.tensors);
+  status = ReadTensors(&reader, &model.tensors);
   if (!status.ok()) return status;
   return model;
 }

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "server/base/status_macros.h"
 #include "worker_client/agg_client.h"
 #include "worker_client/tensor_view.h"
 
@@ -25,11 +26,10 @@ std::vector<NpzTensor> TensorsOf(const Manifest& manifest) {
 
 // Pull waits for versions to come; a tool should not.
 absl::Status CheckPublished(AggClient* client, uint64_t version) {
-  const absl::StatusOr<uint64_t> latest = client->LatestVersion();
-  if (!latest.ok()) return latest.status();
-  if (version <= *latest) return absl::OkStatus();
+  AGG_ASSIGN_OR_RETURN(const uint64_t latest, client->LatestVersion());
+  if (version <= latest) return absl::OkStatus();
   return absl::OutOfRangeError(absl::StrCat(
-      "version ", version, " is not published yet; the newest is ", *latest));
+      "version ", version, " is not published yet; the newest is ", latest));
 }
 
 }  // namespace
@@ -50,29 +50,24 @@ absl::StatusOr<PulledModel> PullModel(const std::string& coordinator,
   options.recovery_window = absl::ZeroDuration();
   options.on_event = on_event;
   options.token_file = token_file;
-  absl::StatusOr<std::unique_ptr<AggClient>> client =
-      AggClient::Connect(options);
-  if (!client.ok()) return client.status();
+  AGG_ASSIGN_OR_RETURN(std::unique_ptr<AggClient> client,
+                       AggClient::Connect(options));
   PulledModel model;
-  model.num_parameters = NumElements((*client)->manifest());
-  model.tensors = TensorsOf((*client)->manifest());
+  model.num_parameters = NumElements(client->manifest());
+  model.tensors = TensorsOf(client->manifest());
   std::vector<MutableTensorView> views;
   for (NpzTensor& tensor : model.tensors) {
     views.emplace_back(tensor.name, absl::MakeSpan(tensor.values));
   }
   if (version.has_value()) {
     model.version = *version;
-    absl::Status status = CheckPublished(client->get(), *version);
-    if (status.ok()) {
-      status = (*client)->Pull(*version, views, Precision::kFull);
-    }
-    if (!status.ok()) return status;
+    AGG_RETURN_IF_ERROR(CheckPublished(client.get(), *version));
+    AGG_RETURN_IF_ERROR(client->Pull(*version, views, Precision::kFull));
     return model;
   }
-  const absl::StatusOr<uint64_t> latest =
-      (*client)->PullLatest(views, Precision::kFull);
-  if (!latest.ok()) return latest.status();
-  model.version = *latest;
+  AGG_ASSIGN_OR_RETURN(const uint64_t latest,
+                       client->PullLatest(views, Precision::kFull));
+  model.version = latest;
   return model;
 }
 
