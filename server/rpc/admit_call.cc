@@ -240,6 +240,11 @@ absl::StatusOr<Caller> AdmitCall(const CallerGate& gate,
                                  absl::string_view method) {
   // Other contexts are those of tests, which take nothing.
   const auto* const held = dynamic_cast<const CallContext*>(&context);
+  if (held != nullptr && held->expired()) {
+    return absl::UnauthenticatedError(
+        "the certificate that the connection was opened with has expired; "
+        "connect again with one that is good now");
+  }
   std::shared_ptr<void> share;
   const bool asks = gate.asks();
   const Credentials credentials =

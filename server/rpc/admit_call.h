@@ -84,7 +84,14 @@ class CallContext : public grpc::CallbackServerContext {
     if (share != nullptr) shares_.push_back(std::move(share));
   }
 
+  // Says, before the call is admitted, that the certificate of its connection
+  // is over: AdmitCall refuses it. A call that is cancelled so early may reach
+  // its service all the same.
+  void SetExpired() { expired_ = true; }
+  bool expired() const { return expired_; }
+
  private:
+  bool expired_ = false;
   mutable std::vector<std::shared_ptr<void>> shares_;
 };
 
@@ -120,7 +127,8 @@ std::vector<std::string> CertificateNames(const grpc::AuthContext& context);
 
 // To be called at the beginning of every call of every service: a stream is
 // admitted once, and its messages cost nothing more. What it takes of the
-// limits goes back when the call ends. CallerGate::Admit's errors.
+// limits goes back when the call ends. CallerGate::Admit's errors, and
+// UNAUTHENTICATED when the certificate of the connection is over.
 absl::StatusOr<Caller> AdmitCall(const CallerGate& gate,
                                  const grpc::CallbackServerContext& context,
                                  absl::string_view method);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/time/time.h"
+#include "server/rpc/admit_call.h"
 #include "server/tls/tls_trust.h"
 
 namespace agg {
@@ -25,6 +26,9 @@ class CertifiedCall : public grpc::experimental::Interceptor {
   void Intercept(InterceptorBatchMethods* batch) override {
     // Not before, as for calls that are counted (LimitOtherCalls).
     if (!std::exchange(asked_, true) && !Ask()) {
+      if (auto* held = dynamic_cast<CallContext*>(call_->server_context())) {
+        held->SetExpired();
+      }
       call_->server_context()->TryCancel();
     }
     batch->Proceed();

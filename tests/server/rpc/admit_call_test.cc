@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "proto/admin.pb.h"
@@ -13,6 +14,7 @@
 #include "proto/control.pb.h"
 #include "proto/reduction.pb.h"
 #include "server/access/access_rules.h"
+#include "server/access/caller_gate.h"
 
 namespace agg {
 namespace {
@@ -36,6 +38,18 @@ TEST(AdmitCallTest, EveryMethodHasItsRoles) {
   ExpectRoles(*v1::PhaseRequest::descriptor()->file());
   ExpectRoles(*v1::SetRuleRequest::descriptor()->file());
   ExpectRoles(*v1::ReduceRequest::descriptor()->file());
+}
+
+// A connection that was opened in time and first used afterwards: its call is
+// cancelled, which does not keep it from its service.
+TEST(AdmitCallTest, ACallByAnExpiredCertificateIsRefused) {
+  CallContext context;
+  const std::string method = "agg.v1.Admin/SetRule";
+  EXPECT_TRUE(AdmitCall(*CallerGate::Open(), context, method).ok());
+  context.SetExpired();
+  const absl::Status refused =
+      AdmitCall(*CallerGate::Open(), context, method).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnauthenticated) << refused;
 }
 
 }  // namespace
