@@ -49,12 +49,13 @@ part() {
   tail -n "$lines" "$logs/$name.log" | cut -c 1-400
 }
 
-small='*HandWorkedSequences/HandKernels'
-small+=':*GramOfEveryWorkerCount/HandKernels'
-small+=':*CombinesEveryWorkerCountAndDType/HandKernels'
+# The conformance suite on the card's own kernels and in pairs of floats, but
+# for the cases whose many elements take a sanitizer minutes.
+sanitized='*/HandKernels:*/DoubleFloat-*Large*:*Many*:*EveryPattern*'
+sanitized+=':*EveryInterval*:*EveryGrouping*:*Huge*'
 sanitizer() {
   part "$1" "$2" 6 compute-sanitizer --tool "$1" --error-exitcode 7 \
-    "$checks/cuda_conformance_test" --gtest_brief=1 --gtest_filter="$small"
+    "$checks/cuda_conformance_test" --gtest_filter="$sanitized"
 }
 
 # run NAME SECONDS: SECONDS may be empty, for the part's own.
@@ -97,11 +98,13 @@ pcie.link.width.current --format=csv,noheader; uname -r; ulimit -l
     training)
       part training "${limit:-150}" 30 python3 "$here/card_training.py"
       ;;
-    memcheck | racecheck) sanitizer "$1" "${limit:-45}" ;;
+    memcheck | racecheck | synccheck | initcheck)
+      sanitizer "$1" "${limit:-110}"
+      ;;
     *)
       echo "visit.sh: no part named '$1'; allowed: first, second, facts," \
         "conformance, jobs, smoke, cuda_kernels, round_device, round_gpu, ncu," \
-        "training, training_small, memcheck, racecheck"
+        "training, training_small, memcheck, racecheck, synccheck, initcheck"
       return 1
       ;;
   esac
@@ -114,7 +117,7 @@ case ${1:-} in
     ;;
   second)
     set -- conformance jobs cuda_kernels round_device training ncu memcheck \
-      racecheck
+      racecheck synccheck initcheck
     ;;
 esac
 for argument in "$@"; do
