@@ -49,9 +49,9 @@ part() {
   tail -n "$lines" "$logs/$name.log" | cut -c 1-400
 }
 
-# The conformance suite on the card's own kernels and in pairs of floats, but
-# for the cases whose many elements take a sanitizer minutes.
-sanitized='*/HandKernels:*/DoubleFloat-*Large*:*Many*:*EveryPattern*'
+# The conformance suite on the card's own kernels, and its Grams in pairs of
+# floats, but for the cases whose many elements take a sanitizer minutes.
+sanitized='*/HandKernels:*Gram*/DoubleFloat-*Large*:*Many*:*EveryPattern*'
 sanitized+=':*EveryInterval*:*EveryGrouping*:*Huge*'
 sanitizer() {
   part "$1" "$2" 6 compute-sanitizer --tool "$1" --error-exitcode 7 \
