@@ -7,14 +7,14 @@ import ctypes
 import logging
 import os
 import threading
-import types
 from typing import (Any, Collection, Iterator, Mapping, Optional, Sequence,
-                    Type, Union)
+                    Union)
 
 import numpy as np
 
 from agg_server import _abi
 from agg_server._info import Info
+from agg_server._member import Member
 from agg_server._operation import Memory, targets_of, views_of
 from agg_server._reduce import Reducer, array_of, check_name
 from agg_server._session import Session
@@ -22,7 +22,7 @@ from agg_server._untraced import untraced_calls
 from agg_server._warn import warn
 from agg_server._windows import digest_of_arrays
 from agg_server.errors import ManifestError, NotNow, written_complaint
-from agg_server.outcome import Job, Outcome, TensorSpec
+from agg_server.outcome import Outcome, TensorSpec
 
 _log = logging.getLogger("agg_server")
 
@@ -79,25 +79,8 @@ def _differ(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 @untraced_calls
-class _Base:
+class _Base(Member):
     """What Client and Observer share."""
-
-    _session: Session
-
-    @property
-    def version(self) -> int:
-        """The last one that was pulled, or seeded."""
-        return int(self._session.state().version)
-
-    @property
-    def finished(self) -> bool:
-        """No round follows."""
-        return bool(self._session.state().finished)
-
-    @property
-    def job(self) -> Job:
-        """How the job is set up."""
-        return self._session.job()
 
     @property
     def manifest(self) -> list[TensorSpec]:
@@ -108,17 +91,9 @@ class _Base:
         """The newest one. NotNow: nobody has seeded yet."""
         return self._session.latest_version()
 
-    def close(self) -> None:
-        """Leaves the job. When its last worker leaves, a job has finished."""
-        self._session.close()
-
-    def __enter__(self) -> Any:
-        return self
-
-    def __exit__(self, kind: Optional[Type[BaseException]],
-                 error: Optional[BaseException],
-                 trace: Optional[types.TracebackType]) -> None:
-        self.close()
+    def wait(self, version: int) -> Outcome:
+        """Of the round that publishes `version` >= 1; the last 16 are kept."""
+        return self._session.wait(version)
 
 
 @untraced_calls
@@ -329,10 +304,6 @@ class Client(_Base):
         self._write_back()
         return pulled
 
-    def wait(self, version: int) -> Outcome:
-        """Of the round that publishes `version` >= 1; the last 16 are kept."""
-        return self._session.wait(version)
-
     def _check_names(self, argument: str, names: Collection[str]) -> None:
         if isinstance(names, str):
             raise ManifestError(f'{argument} is "{names}"; allowed: a list of '
@@ -463,7 +434,3 @@ class Observer(_Base):
             version, targets_of([_memory(a) for a in arrays.values()]),
             full_precision, arrays)
         return pulled, arrays
-
-    def wait(self, version: int) -> Outcome:
-        """Of the round that publishes `version` >= 1; the last 16 are kept."""
-        return self._session.wait(version)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import types
 from typing import (Any, Callable, Iterable, Iterator, Mapping, Optional,
-                    Sequence, Type, Union)
+                    Sequence, Union)
 
 import numpy as np
 import torch
@@ -15,6 +14,7 @@ from agg_server import _abi
 from agg_server._census import Census
 from agg_server._cuda import Cuda
 from agg_server._info import Info
+from agg_server._member import Member
 from agg_server._operation import Memories, targets_of
 from agg_server._overlap import Overlap, check_hooks
 from agg_server._pulled import Pulled
@@ -31,7 +31,7 @@ from agg_server._watch import Watch, differ
 from agg_server.client import coordinator_of, rank_of
 from agg_server.errors import (Error, ManifestError, NotNow, VersionGone,
                                written_complaint)
-from agg_server.outcome import Job, Outcome, TensorSpec
+from agg_server.outcome import Outcome, TensorSpec
 
 _log = logging.getLogger("agg_server")
 
@@ -47,7 +47,7 @@ _SAY_ROUNDS = 1000
 
 
 @untraced_calls
-class Worker:
+class Worker(Member):
     """One worker of a job. Not thread-safe; one for each process.
 
     Modes:
@@ -606,24 +606,9 @@ class Worker:
     # --- What is known ---
 
     @property
-    def version(self) -> int:
-        """The last one that was pulled, or seeded."""
-        return int(self._session.state().version)
-
-    @property
-    def finished(self) -> bool:
-        """No round follows."""
-        return bool(self._session.state().finished)
-
-    @property
     def overlaps(self) -> bool:
         """backward() sends gradients: made with overlap=True."""
         return self._overlap is not None
-
-    @property
-    def job(self) -> Job:
-        """How the job is set up."""
-        return self._session.job()
 
     @property
     def tensors(self) -> dict[str, torch.Tensor]:
@@ -672,7 +657,7 @@ class Worker:
         self._tell_unused()
         if self._overlap is not None:
             self._overlap.close()
-        self._session.close()
+        super().close()
 
     def _tell_unused(self) -> None:
         """A script that has trained, and never made a round; or that has left
@@ -701,14 +686,6 @@ class Worker:
                 "and was written, which no other worker has heard of; call %s "
                 "in place of the optimizer's own step", self.rank, trained[0],
                 call)
-
-    def __enter__(self) -> "Worker":
-        return self
-
-    def __exit__(self, kind: Optional[Type[BaseException]],
-                 error: Optional[BaseException],
-                 trace: Optional[types.TracebackType]) -> None:
-        self.close()
 
     # --- Inside ---
 
