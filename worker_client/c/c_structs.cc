@@ -10,9 +10,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "absl/types/optional.h"
 #include "kernels/dtype.h"
 #include "proto/shard_plan.h"
-#include "proto/tls_options.h"
 #include "server/base/field_error.h"
 #include "server/base/status_macros.h"
 
@@ -48,40 +48,77 @@ absl::Status Write(absl::string_view name, Struct ours, Struct* theirs) {
   return absl::OkStatus();
 }
 
-absl::Status ReadSeconds(absl::string_view name, double seconds,
-                         absl::Duration* out) {
-  if (!(seconds >= 0.0)) {
-    return FieldError(name, absl::StrCat(seconds),
-                      "seconds, >= 0, or infinity");
+// Calls `visit` with each option that both structs have: its name, the C
+// struct's field and the client's. One line is all that this file says of an
+// option. (specs and num_specs together are the manifest, which OptionsOf
+// reads.)
+template <typename Theirs, typename Ours, typename Visitor>
+void ForEachOption(Theirs& theirs, Ours& ours, Visitor& visit) {
+  visit("coordinator", theirs.coordinator, ours.coordinator);
+  visit("rank", theirs.rank, ours.rank);
+  visit("observer", theirs.observer, ours.observer);
+  visit("client_name", theirs.client_name, ours.client_name);
+  visit("connect_timeout", theirs.connect_timeout, ours.connect_timeout);
+  visit("call_timeout", theirs.call_timeout, ours.call_timeout);
+  visit("transfer_timeout", theirs.transfer_timeout, ours.transfer_timeout);
+  visit("round_timeout", theirs.round_timeout, ours.round_timeout);
+  visit("reconnect_window", theirs.reconnect_window, ours.reconnect_window);
+  visit("recovery_window", theirs.recovery_window, ours.recovery_window);
+  visit("channels_per_shard", theirs.channels_per_shard,
+        ours.channels_per_shard);
+  visit("local_sockets", theirs.local_sockets, ours.local_sockets);
+  visit("tune_malloc", theirs.tune_malloc, ours.tune_malloc);
+  visit("audit_log", theirs.audit_log, ours.audit_log);
+  visit("shared_memory", theirs.shared_memory, ours.shared_memory);
+  visit("error_feedback", theirs.error_feedback, ours.error_feedback);
+  visit("copy_threads", theirs.copy_threads, ours.copy_threads);
+  visit("tls_ca", theirs.tls_ca, ours.tls.ca);
+  visit("tls_certificate", theirs.tls_certificate, ours.tls.certificate);
+  visit("tls_key", theirs.tls_key, ours.tls.key);
+  visit("tls_server_name", theirs.tls_server_name, ours.tls.server_name);
+  visit("token_file", theirs.token_file, ours.token_file);
+  visit("cuda_rows", theirs.cuda_rows, ours.cuda_rows);
+}
+
+// Writes the client's options into a C struct, which points into them.
+struct OptionWriter {
+  void operator()(const char*, double& to, absl::Duration from) {
+    to = absl::ToDoubleSeconds(from);
   }
-  *out = absl::Seconds(seconds);
-  return absl::OkStatus();
-}
+  void operator()(const char*, const char*& to, const std::string& from) {
+    to = from.empty() ? nullptr : from.c_str();
+  }
+  void operator()(const char*, int32_t& to, int from) { to = from; }
+  void operator()(const char*, int32_t& to, const absl::optional<bool>& from) {
+    to = from.has_value() ? *from : -1;
+  }
+};
 
-absl::Status ReadTimes(const agg_options& from, ClientOptions* to) {
-  absl::Status status;
-  const auto read = [&](const char* name, double seconds, absl::Duration* at) {
-    status.Update(ReadSeconds(name, seconds, at));
-  };
-  read("connect_timeout", from.connect_timeout, &to->connect_timeout);
-  read("call_timeout", from.call_timeout, &to->call_timeout);
-  read("transfer_timeout", from.transfer_timeout, &to->transfer_timeout);
-  read("round_timeout", from.round_timeout, &to->round_timeout);
-  read("reconnect_window", from.reconnect_window, &to->reconnect_window);
-  read("recovery_window", from.recovery_window, &to->recovery_window);
-  return status;
-}
+// Reads a C struct into the client's options.
+struct OptionReader {
+  absl::Status status;  // names the first field that is wrong
 
-void ReadText(const char* from, std::string* to) {
-  if (from != nullptr) *to = from;
-}
-
-void ReadTls(const agg_options& from, TlsOptions* to) {
-  ReadText(from.tls_ca, &to->ca);
-  ReadText(from.tls_certificate, &to->certificate);
-  ReadText(from.tls_key, &to->key);
-  ReadText(from.tls_server_name, &to->server_name);
-}
+  void operator()(const char* name, double from, absl::Duration& to) {
+    if (!(from >= 0.0)) {
+      status.Update(
+          FieldError(name, absl::StrCat(from), "seconds, >= 0, or infinity"));
+      return;
+    }
+    to = absl::Seconds(from);
+  }
+  void operator()(const char*, const char* from, std::string& to) {
+    if (from != nullptr) to = from;
+  }
+  void operator()(const char*, int32_t from, int& to) { to = from; }
+  void operator()(const char*, int32_t from, bool& to) { to = from != 0; }
+  void operator()(const char* name, int32_t from, absl::optional<bool>& to) {
+    if (from < -1 || from > 1) {
+      status.Update(FieldError(name, absl::StrCat(from),
+                               "-1 (as push_dtype wants it), 0, 1"));
+    }
+    if (from >= 0) to = from != 0;
+  }
+};
 
 absl::StatusOr<TensorSpec> ReadSpec(size_t index, const agg_spec& from) {
   const std::string name = absl::StrCat("specs[", index, "]");
@@ -122,19 +159,8 @@ agg_options DefaultOptions() {
   static const ClientOptions* const defaults = new ClientOptions;
   agg_options options = {};
   options.size = sizeof(options);
-  options.coordinator = defaults->coordinator.c_str();
-  options.connect_timeout = absl::ToDoubleSeconds(defaults->connect_timeout);
-  options.call_timeout = absl::ToDoubleSeconds(defaults->call_timeout);
-  options.transfer_timeout = absl::ToDoubleSeconds(defaults->transfer_timeout);
-  options.round_timeout = absl::ToDoubleSeconds(defaults->round_timeout);
-  options.reconnect_window = absl::ToDoubleSeconds(defaults->reconnect_window);
-  options.recovery_window = absl::ToDoubleSeconds(defaults->recovery_window);
-  options.channels_per_shard = defaults->channels_per_shard;
-  options.local_sockets = defaults->local_sockets;
-  options.shared_memory = defaults->shared_memory;
-  options.error_feedback = -1;
-  options.copy_threads = defaults->copy_threads;
-  options.cuda_rows = defaults->cuda_rows;
+  OptionWriter writer;
+  ForEachOption(options, *defaults, writer);
   return options;
 }
 
@@ -143,35 +169,18 @@ absl::StatusOr<ClientOptions> OptionsOf(const agg_options* theirs) {
                        Read("agg_options", theirs, DefaultOptions()));
   const agg_options& from = read;
   ClientOptions options;
-  absl::Status status = ReadTimes(from, &options);
+  OptionReader reader;
+  ForEachOption(from, options, reader);
+  absl::Status status = reader.status;
   status.Update(CheckList("specs", from.specs, from.num_specs));
   if (from.coordinator == nullptr) {
     status.Update(FieldError("coordinator", "NULL", "host:port"));
   }
-  if (from.error_feedback < -1 || from.error_feedback > 1) {
-    const std::string value = absl::StrCat(from.error_feedback);
-    const char* const allowed = "-1 (as push_dtype wants it), 0, 1";
-    status.Update(FieldError("error_feedback", value, allowed));
-  }
   if (!status.ok()) return status;
-  options.coordinator = from.coordinator;
-  options.rank = from.rank;
-  options.observer = from.observer != 0;
   for (size_t i = 0; i < from.num_specs; ++i) {
     AGG_ASSIGN_OR_RETURN(TensorSpec spec, ReadSpec(i, from.specs[i]));
     options.manifest.tensors.push_back(std::move(spec));
   }
-  ReadText(from.client_name, &options.client_name);
-  options.channels_per_shard = from.channels_per_shard;
-  options.local_sockets = from.local_sockets != 0;
-  options.shared_memory = from.shared_memory != 0;
-  if (from.error_feedback >= 0) options.error_feedback = from.error_feedback;
-  options.copy_threads = from.copy_threads;
-  options.cuda_rows = from.cuda_rows != 0;
-  options.tune_malloc = from.tune_malloc != 0;
-  ReadText(from.audit_log, &options.audit_log);
-  ReadText(from.token_file, &options.token_file);
-  ReadTls(from, &options.tls);
   return options;
 }
 
