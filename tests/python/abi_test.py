@@ -2,12 +2,14 @@
 
 import ctypes
 import pathlib
+import re
 import subprocess
 import tempfile
 import unittest
 
 from tests.python.job_case import ROOT
 from agg_server import _abi
+from agg_server.options import OPTIONS
 
 STRUCTS = {
     "agg_spec": _abi.Spec, "agg_view": _abi.View, "agg_target": _abi.Target,
@@ -50,6 +52,25 @@ class AbiTest(unittest.TestCase):
 
     def test_structs_are_the_headers(self):
         self.assertEqual(of_package(), of_header())
+
+    def test_options_are_all_of_the_headers(self):
+        header = (ROOT / "worker_client/c/agg_types.h").read_text()
+        code = re.sub(r"/\*.*?\*/", "", header, flags=re.DOTALL)
+        struct = code.partition("struct agg_options {")[2].partition("}")[0]
+        self.assertEqual([name for name, _ in _abi.Options._fields_],
+                         [name for name in re.findall(r"(\w+);", struct)
+                          if not name.startswith("reserved")])
+
+    def test_defaults_are_the_librarys(self):
+        c = _abi.Options()
+        _abi.load().agg_options_init(_abi.byref(c), c.size)
+        for name, option in OPTIONS.items():
+            if option.c_type is None:
+                continue
+            # The library's word for None, of what is no text.
+            value = getattr(c, name)
+            self.assertEqual(None if value == -1 else value, option.default,
+                             name)
 
 
 if __name__ == "__main__":

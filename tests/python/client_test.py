@@ -1,8 +1,10 @@
 """Client and Observer against real shards; numpy alone."""
 
+import inspect
 import pathlib
 import tempfile
 import threading
+import typing
 import unittest
 import warnings
 from unittest import mock
@@ -10,6 +12,7 @@ from unittest import mock
 import numpy as np
 
 from tests.python.job_case import WAIT, JobCase, agg
+from agg_server.options import ClientOptions
 
 
 def arrays(value=0.0):
@@ -87,10 +90,29 @@ class ClientTest(JobCase):
                 ({"connect_timeout": "2"}, "connect_timeout is '2'; allowed: "
                  "a number"),
                 ({"client_name": 2}, "client_name is 2; allowed: a str"),
+                ({"copy_threads": 1.5}, "copy_threads is 1.5; allowed: a "
+                 "number"),
                 ({"size": 8}, "size is no option"),
-                ({"reserved3": 1}, "reserved3 is no option")):
+                ({"reserved": 1}, "reserved is no option"),
+                ({"reserved3": 1}, "reserved3 is no option.*; allowed: "
+                 "client_name, .*, cuda_rows, tls$"),
+                ({"reserved3": None}, "reserved3 is no option")):
             with self.assertRaisesRegex(TypeError, said):
                 agg.Client(arrays(), "127.0.0.1:1", 0, **options)
+
+    def test_help_has_every_option(self):
+        for call in (agg.Client, agg.Observer):
+            parameters = inspect.signature(call).parameters
+            self.assertNotIn("options", parameters)
+            for name, hint in typing.get_type_hints(ClientOptions).items():
+                self.assertIs(parameters[name].kind,
+                              inspect.Parameter.KEYWORD_ONLY)
+                self.assertEqual(parameters[name].annotation, hint)
+                self.assertRegex(call.__init__.__doc__, rf"\n +{name}: \w+")
+            self.assertEqual(parameters["connect_timeout"].default, 30.0)
+            self.assertIs(parameters["shared_memory"].default, True)
+            self.assertEqual(typing.get_type_hints(call.__init__)["job"],
+                             typing.Optional[str])
 
     def test_paths_may_be_paths(self):
         server = self.serve(workers=1, lr=1.0)

@@ -163,6 +163,12 @@ class WorkerTest(JobCase):
         self.assertLessEqual(options.pop("connect_timeout"), 30)
         self.assertEqual(options, said)
 
+    def test_who_waits_for_the_seed_has_options_that_exist(self):
+        with mock.patch.object(_seed, "Session") as session, \
+                self.assertRaisesRegex(TypeError, "patience is no option"):
+            agg.Worker(model(), "h:1", 1, seed="rank0", patience=3)
+        session.assert_not_called()
+
     def test_a_step_without_backward_says_what_is_missing(self):
         server = self.serve(workers=1, lr=1.0)
         with agg.Worker(model(), server.address, 0) as worker:

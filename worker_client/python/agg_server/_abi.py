@@ -10,6 +10,7 @@ from ctypes import (POINTER, byref, c_char_p, c_double, c_int32, c_int64,
 from typing import Any, Optional
 
 from agg_server.errors import LibraryError
+from agg_server.options import OPTIONS
 
 ABI_VERSION = 1
 # The calls that this package needs.
@@ -44,18 +45,8 @@ class Options(_Sized):
     _fields_ = [("size", c_size_t), ("coordinator", c_char_p),
                 ("rank", c_int32), ("observer", c_int32),
                 ("specs", POINTER(Spec)), ("num_specs", c_size_t),
-                ("client_name", c_char_p), ("connect_timeout", c_double),
-                ("call_timeout", c_double), ("transfer_timeout", c_double),
-                ("round_timeout", c_double), ("reconnect_window", c_double),
-                ("recovery_window", c_double), ("channels_per_shard", c_int32),
-                ("local_sockets", c_int32), ("tune_malloc", c_int32),
-                ("reserved", c_int32), ("audit_log", c_char_p),
-                ("shared_memory", c_int32), ("error_feedback", c_int32),
-                ("copy_threads", c_int32), ("reserved2", c_int32),
-                ("tls_ca", c_char_p), ("tls_certificate", c_char_p),
-                ("tls_key", c_char_p), ("tls_server_name", c_char_p),
-                ("token_file", c_char_p), ("cuda_rows", c_int32),
-                ("reserved3", c_int32)]
+                *((name, option.c_type) for name, option in OPTIONS.items()
+                  if option.c_type is not None)]
 
 
 class PushInfo(_Sized):

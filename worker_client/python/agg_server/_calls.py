@@ -13,8 +13,8 @@ from typing import Any, Callable, Optional, Sequence
 from agg_server import _abi
 from agg_server._call_thread import CallThread
 from agg_server.errors import Error, ForkedError, ManifestError, error_of
+from agg_server.options import ClientOptions, fields_of
 from agg_server.outcome import TensorSpec
-from agg_server.tls import fields_of
 
 _log = logging.getLogger("agg_server")
 
@@ -25,12 +25,6 @@ _LEVELS = {0: logging.ERROR, 2: logging.ERROR, 5: logging.ERROR,
            6: logging.ERROR, 4: logging.WARNING, 7: logging.WARNING,
            8: logging.WARNING, 9: logging.WARNING, 10: logging.WARNING,
            11: logging.WARNING, 12: logging.WARNING, 13: logging.WARNING}
-# The fields of agg_options that a caller gives by name.
-_OPTIONS: dict[str, Any] = {
-    field[0]: field[1] for field in _abi.Options._fields_
-    if field[0] not in ("size", "coordinator", "rank", "observer", "specs",
-                        "num_specs") and not field[0].startswith("reserved")}
-
 # How often a wait looks at what the client has heard.
 LOOK_SECONDS = 0.2
 # Of close(): of which leaving may take call_timeout.
@@ -50,28 +44,13 @@ def _specs(manifest: Sequence[TensorSpec]) -> Any:
     return specs
 
 
-def _set_option(options: _abi.Options, name: str, value: Any) -> None:
-    if name not in _OPTIONS:
-        raise TypeError(f"{name} is no option of a client; allowed: "
-                        + ", ".join(_OPTIONS) + ", tls")
-    wants_text = _OPTIONS[name] is _abi.c_char_p
-    if isinstance(value, (str, os.PathLike)) == wants_text:
-        try:
-            setattr(options, name, os.fsencode(value) if wants_text else value)
-            return
-        except TypeError:
-            pass
-    raise TypeError(f"{name} is {value!r}; allowed: "
-                    + ("a str or a path" if wants_text else "a number"))
-
-
 class Calls:
     """How a client is called: Session has the calls. Thread-safe."""
 
     def __init__(self, manifest: Sequence[TensorSpec], coordinator: str,
                  rank: int = 0, observer: bool = False,
-                 options: Optional[dict[str, Any]] = None) -> None:
-        """options: further fields of agg_options, by name (times in s)."""
+                 options: Optional[ClientOptions] = None) -> None:
+        """TypeError: an option that does not exist, or of a wrong type."""
         self._lib = _abi.load()
         self._process = os.getpid()
         self._closing = threading.Lock()
@@ -89,8 +68,7 @@ class Calls:
         c.rank, c.observer = rank, observer
         c.specs, c.num_specs = _specs(manifest), len(manifest)
         for name, value in fields_of(options or {}).items():
-            if value is not None:
-                _set_option(c, name, value)
+            setattr(c, name, value)
         self._handle = self._lib.agg_new(_abi.byref(c))
         if not self._handle:
             raise ManifestError(_abi.text(self._lib.agg_error()),

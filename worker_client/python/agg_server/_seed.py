@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import Any, Mapping, Optional
+from typing import Optional, cast
 
 from agg_server._session import Session
 from agg_server.errors import NotNow, ShardLost, Timeout
+from agg_server.options import ClientOptions, fields_of
 
 _log = logging.getLogger("agg_server")
 
@@ -19,12 +20,14 @@ _SAY_SECONDS, _SAY_AGAIN_SECONDS = 5.0, 60.0
 
 
 def await_seed(coordinator: str, timeout: Optional[float],
-               options: Mapping[str, Any]) -> None:
+               options: ClientOptions) -> None:
     """Until somebody has seeded the job. Timeout: nobody did in time (s; None:
-    no limit, once the coordinator can be reached). options: of Session; those
-    that let it in count."""
-    own = {name: value for name, value in options.items()
-           if name == "token_file" or name.startswith("tls")}
+    no limit, once the coordinator can be reached). options: of the worker;
+    those that let it in count. TypeError: one of them is wrong."""
+    fields_of(options)  # or it would be found wrong behind the wait
+    own = cast(ClientOptions, {
+        name: value for name, value in options.items()
+        if name == "token_file" or name.startswith("tls")})
     begin = time.monotonic()
     pause, say_at = _POLL_SECONDS, begin + _SAY_SECONDS
     while True:

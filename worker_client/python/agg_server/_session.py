@@ -14,6 +14,7 @@ from agg_server._calls import LOOK_SECONDS, Calls
 from agg_server._info import Info, push_info_of
 from agg_server._inside import inside
 from agg_server._operation import Memories, Operation
+from agg_server.options import ClientOptions
 from agg_server.outcome import Job, Outcome, TensorSpec, job_of, outcome_of
 
 
@@ -37,8 +38,8 @@ class Session(Calls):
 
     def __init__(self, manifest: Sequence[TensorSpec], coordinator: str,
                  rank: int = 0, observer: bool = False,
-                 options: Optional[dict[str, Any]] = None) -> None:
-        """options: further fields of agg_options, by name (times in s)."""
+                 options: Optional[ClientOptions] = None) -> None:
+        """TypeError: an option that does not exist, or of a wrong type."""
         # That Ctrl-C has left: what comes next waits for them.
         self._left_behind: list[Operation] = []
         # Of the last round, until heard() is called.

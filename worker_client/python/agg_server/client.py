@@ -7,8 +7,8 @@ import ctypes
 import logging
 import os
 import threading
-from typing import (Any, Collection, Iterator, Mapping, Optional, Sequence,
-                    Union)
+from typing import (TYPE_CHECKING, Any, Collection, Iterator, Mapping, Optional,
+                    Sequence, Union)
 
 import numpy as np
 
@@ -22,7 +22,11 @@ from agg_server._untraced import untraced_calls
 from agg_server._warn import warn
 from agg_server._windows import digest_of_arrays
 from agg_server.errors import ManifestError, NotNow, written_complaint
+from agg_server.options import ClientOptions, shows_options
 from agg_server.outcome import Outcome, TensorSpec
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _log = logging.getLogger("agg_server")
 
@@ -107,12 +111,13 @@ class Client(_Base):
     Thread-safe, but for the arrays.
     """
 
+    @shows_options
     def __init__(self, parameters: Arrays, coordinator: Optional[str] = None,
                  rank: Optional[int] = None, *,
                  groups: Optional[Mapping[str, str]] = None,
                  optional: Union[bool, Collection[str]] = (),
                  start: bool = True, job: Optional[str] = None,
-                 **options: Any) -> None:
+                 **options: Unpack[ClientOptions]) -> None:
         """Joins the job; seeds it, or pulls over `parameters`.
 
         Args:
@@ -125,16 +130,7 @@ class Client(_Base):
           start: False: neither seed nor pull; start() does it.
           job: of several that agg-launch has started (--job), in place of
             coordinator.
-          options: connect_timeout, call_timeout, transfer_timeout,
-            round_timeout, reconnect_window, recovery_window (seconds),
-            client_name, channels_per_shard, local_sockets, copy_threads,
-            tune_malloc, audit_log, token_file: as ClientOptions of the C++
-            client has them.
-            shared_memory: False: rows and parameters go over sockets also
-            where a shard of this host shares its memory. error_feedback: True:
-            what rounding to the job's push_dtype leaves out of a row goes into
-            the next one, False: it is lost; default: True for int8 alone.
-            tls: agg.Tls, for a job with TLS; default: the environment's.
+          options: as ClientOptions has them.
 
         Raises:
           ManifestError: an argument, or another manifest than the job's.
@@ -414,11 +410,20 @@ class Observer(_Base):
             version, arrays = observer.pull()
     """
 
+    @shows_options
     def __init__(self, coordinator: Optional[str] = None, *,
-                 job: Optional[str] = None, **options: Any) -> None:
-        """coordinator, job, options: as Client's.
+                 job: Optional[str] = None,
+                 **options: Unpack[ClientOptions]) -> None:
+        """Connects to the job.
 
-        Raises NotNow while no worker has joined: there is no manifest."""
+        Args:
+          coordinator: "host:port" of shard 0; default: AGG_COORDINATOR.
+          job: of several that agg-launch has started (--job), in place of
+            coordinator.
+          options: as ClientOptions has them.
+
+        Raises NotNow while no worker has joined: there is no manifest.
+        """
         self._session = Session([], coordinator_of(coordinator, job),
                                 observer=True, options=options)
 

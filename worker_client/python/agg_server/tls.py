@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Any, Mapping, Optional, Union
+from typing import Optional, Union
 
 Path = Union[str, "os.PathLike[str]"]
 
@@ -25,18 +25,3 @@ class Tls:
     key: Optional[Path] = None
     #: that the servers' certificates have, if not the host of their addresses
     server_name: Optional[str] = None
-
-
-def fields_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of agg_options: `tls` as its parts."""
-    fields = dict(options)
-    tls = fields.pop("tls", None)
-    if tls is None:
-        return fields
-    if not isinstance(tls, Tls):
-        raise TypeError(f"tls is {tls!r}; allowed: agg_server.Tls(..)")
-    for field in dataclasses.fields(tls):
-        value = getattr(tls, field.name)
-        fields["tls_" + field.name] = (None if value is None
-                                       else os.fspath(value))
-    return fields

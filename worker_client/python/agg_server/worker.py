@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from typing import (Any, Callable, Iterable, Iterator, Mapping, Optional,
-                    Sequence, Union)
+from typing import (TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping,
+                    Optional, Sequence, Union)
 
 import numpy as np
 import torch
@@ -31,7 +31,11 @@ from agg_server._watch import Watch, differ
 from agg_server.client import coordinator_of, rank_of
 from agg_server.errors import (Error, ManifestError, NotNow, VersionGone,
                                written_complaint)
+from agg_server.options import ClientOptions, shows_options
 from agg_server.outcome import Outcome, TensorSpec
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _log = logging.getLogger("agg_server")
 
@@ -57,6 +61,7 @@ class Worker(Member):
         gradient into `p.grad`; the optimizer is yours.
     """
 
+    @shows_options
     def __init__(self, model: Union[torch.nn.Module, Tensors],
                  coordinator: Optional[str] = None,
                  rank: Optional[int] = None, mode: str = "server", *,
@@ -64,7 +69,7 @@ class Worker(Member):
                  find_unused: bool = False, seed: str = "first",
                  overlap: bool = False, zero_copy: bool = False,
                  job: Optional[str] = None, replicated: Optional[bool] = None,
-                 **options: Any) -> None:
+                 **options: Unpack[ClientOptions]) -> None:
         """Joins the job, and seeds it or pulls over the parameters.
 
         Args:
@@ -94,19 +99,7 @@ class Worker(Member):
             workers have the same of. They begin with those of the worker that
             seeds, and each round compares them (Outcome.differing_ranks). None:
             True for a module, False for a dict.
-          options: connect_timeout, call_timeout, transfer_timeout,
-            round_timeout, reconnect_window, recovery_window (seconds),
-            client_name, channels_per_shard, local_sockets, copy_threads,
-            tune_malloc, audit_log, token_file: as ClientOptions of the C++
-            client has them.
-            shared_memory: False: rows and parameters go over sockets also
-            where a shard of this host shares its memory. error_feedback: True:
-            what rounding to the job's push_dtype leaves out of a row goes into
-            the next one, False: it is lost; default: True for int8 alone.
-            cuda_rows: False: tensors of CUDA devices are copied to the host,
-            and what is pulled from there, by torch; the client sees copies
-            alone.
-            tls: agg.Tls, for a job with TLS; default: the environment's.
+          options: as ClientOptions has them.
 
         Raises:
           ManifestError: an argument; another manifest than the job's; a mode
