@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any, Optional, Protocol, Union
 
 from agg_server import _abi
 from agg_server.errors import ManifestError
 
 
+class _OneNumber(Protocol):
+    """A tensor or an array of one number."""
+
+    def item(self) -> Any:
+        """The number."""
+
+
+Loss = Union[float, _OneNumber, None]
+
+
 class Info:
     """What goes with a row; Worker.step has what the arguments mean."""
 
-    def __init__(self, loss: Any = None, examples: int = 1,
+    def __init__(self, loss: Loss = None, examples: int = 1,
                  accumulation: int = 1, loss_scale: float = 1.0,
                  norm_squared_sum: Optional[float] = None) -> None:
         for name, value in (("examples", examples),

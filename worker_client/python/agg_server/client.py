@@ -13,7 +13,7 @@ from typing import (TYPE_CHECKING, Any, Collection, Iterator, Mapping, Optional,
 import numpy as np
 
 from agg_server import _abi
-from agg_server._info import Info
+from agg_server._info import Info, Loss
 from agg_server._member import Member
 from agg_server._operation import Memory, targets_of, views_of
 from agg_server._reduce import Reducer, array_of, check_name
@@ -186,7 +186,7 @@ class Client(_Base):
         self._write_back()
 
     def step(self, gradients: Mapping[str, Optional[np.ndarray]],
-             loss: Optional[float] = None, examples: int = 1,
+             loss: Loss = None, examples: int = 1,
              accumulation: int = 1, loss_scale: float = 1.0,
              norm_squared_sum: Optional[float] = None) -> Outcome:
         """A round: pushes, waits for the others, pulls over the parameters.
@@ -236,7 +236,7 @@ class Client(_Base):
         return outcome
 
     def all_reduce(self, gradients: Mapping[str, Optional[np.ndarray]],
-                   loss: Optional[float] = None, examples: int = 1,
+                   loss: Loss = None, examples: int = 1,
                    loss_scale: float = 1.0,
                    parameters: Optional[Sequence[np.ndarray]] = None
                    ) -> Optional[dict[str, np.ndarray]]:

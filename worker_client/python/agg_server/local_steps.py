@@ -9,7 +9,7 @@ from typing import Any, Optional, Type
 import torch
 
 from agg_server._census import check_groups
-from agg_server._info import Info
+from agg_server._info import Info, Loss
 from agg_server._replica import Replica
 from agg_server._signals import Deferred
 from agg_server._untraced import untraced, untraced_calls
@@ -69,7 +69,7 @@ class LocalSteps:
         """Of the last round."""
         return self.worker.last
 
-    def exchange(self, examples: int = 1, loss: Any = None) -> Outcome:
+    def exchange(self, examples: int = 1, loss: Loss = None) -> Outcome:
         """A round now, whatever the number of steps since the last one.
 
         After an exchange that Ctrl-C has ended, this one waits for it first, and

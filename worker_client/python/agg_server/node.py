@@ -34,8 +34,9 @@ class NodeState:
     the leader). examples: set `state.examples` before backward to the node's.
     """
 
-    def __init__(self, model: torch.nn.Module, node_group: Any,
-                 side_group: Any, worker: Optional[Worker]) -> None:
+    def __init__(self, model: torch.nn.Module, node_group: dist.ProcessGroup,
+                 side_group: dist.ProcessGroup,
+                 worker: Optional[Worker]) -> None:
         """Args:
           model: the one that DDP wraps.
           node_group: the node's processes, DDP's own group.

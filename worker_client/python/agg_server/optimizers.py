@@ -10,7 +10,7 @@ from typing import Any, Callable, Iterator, Optional
 import torch
 
 from agg_server._census import check_groups
-from agg_server._info import Info
+from agg_server._info import Info, Loss
 from agg_server._signals import Deferred
 from agg_server._untraced import untraced, untraced_calls
 from agg_server._warn import warn
@@ -67,7 +67,7 @@ class _Facade(torch.optim.Optimizer):
     _step_supports_amp_scaling = True
     worker: Worker
 
-    def describe(self, loss: Any = None, examples: int = 1,
+    def describe(self, loss: Loss = None, examples: int = 1,
                  accumulation: int = 1,
                  norm_squared_sum: Optional[float] = None) -> None:
         """What the next step() says of its row: as Worker.step's arguments."""

@@ -13,7 +13,7 @@ import torch
 from agg_server import _abi
 from agg_server._census import Census
 from agg_server._cuda import Cuda
-from agg_server._info import Info
+from agg_server._info import Info, Loss
 from agg_server._member import Member
 from agg_server._operation import Memories, targets_of
 from agg_server._overlap import Overlap, check_hooks
@@ -184,7 +184,7 @@ class Worker(Member):
 
     # --- Rounds ---
 
-    def step(self, loss: Any = None, examples: int = 1, accumulation: int = 1,
+    def step(self, loss: Loss = None, examples: int = 1, accumulation: int = 1,
              loss_scale: float = 1.0,
              norm_squared_sum: Optional[float] = None) -> Outcome:
         """A round of mode "server": pushes every `p.grad`, waits for the
@@ -252,7 +252,7 @@ class Worker(Member):
         finally:
             overlap.paused = before
 
-    def combine(self, loss: Any = None, examples: int = 1,
+    def combine(self, loss: Loss = None, examples: int = 1,
                 accumulation: int = 1, loss_scale: float = 1.0,
                 norm_squared_sum: Optional[float] = None) -> Outcome:
         """A round of mode "combine": pushes every `p.grad` and puts the
