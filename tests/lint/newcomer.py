@@ -51,6 +51,17 @@ KINDS = {
             # go into the map `numbers`.
             "proto/round_log.proto",
         )),
+    "client option that Python has": (
+        r"channels_per_shard",
+        (
+            "worker_client/c/agg_types.h",
+            "worker_client/c/c_structs.cc",
+            "worker_client/client_types.h",
+            "worker_client/python/agg_server/options.py",
+            # What it allows, and what it does.
+            "worker_client/agg_client.cc",
+            "worker_client/job_view.cc",
+        )),
 }
 
 _PROSE = (".md", ".json", ".png", ".gz")

@@ -95,7 +95,7 @@ class ClientTest(JobCase):
                 ({"size": 8}, "size is no option"),
                 ({"reserved": 1}, "reserved is no option"),
                 ({"reserved3": 1}, "reserved3 is no option.*; allowed: "
-                 "client_name, .*, cuda_rows, tls$"),
+                 "client_name, .*, tls$"),
                 ({"reserved3": None}, "reserved3 is no option")):
             with self.assertRaisesRegex(TypeError, said):
                 agg.Client(arrays(), "127.0.0.1:1", 0, **options)
