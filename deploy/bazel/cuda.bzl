@@ -27,12 +27,6 @@ _OBJECT_FLAGS = [
     "--keep",
 ]
 
-# What tests/kernels/cuda/ptx runs: the cards whose kernels differ.
-_PTX_ARCHS = [
-    "compute_80",
-    "compute_90",
-]
-
 # Compiles, and writes to the first argument what ptxas says of the kernels, and
 # their threads per block, which the PTX alone says
 # (tests/kernels/cuda/kernel_resources.py).
@@ -111,31 +105,6 @@ def _cuda_objects_impl(ctx):
         OutputGroupInfo(resources = depset(objects + logs)),
     ]
 
-def _cuda_ptx_impl(ctx):
-    headers = _headers(ctx)
-    outputs = []
-    for source in ctx.files.srcs:
-        for arch in _PTX_ARCHS:
-            ptx = ctx.actions.declare_file(
-                "%s/%s.%s.ptx" % (ctx.label.name, source.basename, arch),
-            )
-            ctx.actions.run_shell(
-                command = 'home=$1; shift 2; exec "$home/bin/nvcc" "$@"',
-                arguments = [CUDA_HOME, CUDA_RELEASE, "-ptx", "-arch=" + arch] +
-                            _NVCC_FLAGS + _host_compiler_flags() +
-                            _source_flags(ctx, source, ptx),
-                inputs = depset([source], transitive = [headers]),
-                outputs = [ptx],
-                env = {"PATH": "/usr/bin:/bin"},
-                mnemonic = "CudaPtx",
-                progress_message = "Compiling %s to PTX" % source.short_path,
-            )
-            outputs.append(ptx)
-    return [DefaultInfo(
-        files = depset(outputs),
-        runfiles = ctx.runfiles(outputs),
-    )]
-
 _CUDA_ATTRS = {
     "deps": attr.label_list(providers = [CcInfo]),
     "hdrs": attr.label_list(allow_files = [".h", ".cuh"]),
@@ -144,11 +113,6 @@ _CUDA_ATTRS = {
 
 _cuda_objects = rule(
     implementation = _cuda_objects_impl,
-    attrs = _CUDA_ATTRS,
-)
-
-_cuda_ptx = rule(
-    implementation = _cuda_ptx_impl,
     attrs = _CUDA_ATTRS,
 )
 
@@ -180,13 +144,6 @@ def agg_cuda_library(name, srcs, hdrs = [], deps = [], **kwargs):
         hdrs = hdrs,
         deps = deps,
         visibility = ["//visibility:private"],
-    )
-
-    _cuda_ptx(
-        name = name + "_ptx",
-        srcs = srcs,
-        hdrs = hdrs,
-        deps = deps,
     )
 
     # Objects, and what ptxas says of them.

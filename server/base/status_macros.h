@@ -1,6 +1,6 @@
 // Macros that return early with an error, as absl::Status functions do.
-#ifndef SERVER_BASE_STATUS_MACROS_H_
-#define SERVER_BASE_STATUS_MACROS_H_
+#ifndef AGG_SERVER_BASE_STATUS_MACROS_H_
+#define AGG_SERVER_BASE_STATUS_MACROS_H_
 
 #include <utility>
 
@@ -31,4 +31,4 @@
 #define AGG_STATUS_NAME(line) AGG_STATUS_NAME_OF(line)
 #define AGG_STATUS_NAME_OF(line) agg_result_##line
 
-#endif  // SERVER_BASE_STATUS_MACROS_H_
+#endif  // AGG_SERVER_BASE_STATUS_MACROS_H_
