@@ -61,13 +61,34 @@ RuleChange FromProto(const v1::SetRuleRequest& request) {
   return change;
 }
 
-absl::StatusOr<v1::SetRuleReply> ToReply(
-    const absl::StatusOr<RuleChangeResult>& result) {
-  if (!result.ok()) return result.status();
+v1::SetRuleReply ToReply(const RuleChangeResult& result) {
   v1::SetRuleReply reply;
-  *reply.mutable_before() = ToProto(result->before);
-  *reply.mutable_after() = ToProto(result->after);
-  reply.set_first_round(result->first_round);
+  *reply.mutable_before() = ToProto(result.before);
+  *reply.mutable_after() = ToProto(result.after);
+  reply.set_first_round(result.first_round);
+  return reply;
+}
+
+v1::EvictWorkerReply ToReply(const Eviction& eviction) {
+  v1::EvictWorkerReply reply;
+  reply.set_session(eviction.session);
+  reply.set_client(eviction.client);
+  reply.set_committed(eviction.committed);
+  return reply;
+}
+
+v1::TakeCheckpointReply ToReply(const TakenCheckpoint& taken) {
+  v1::TakeCheckpointReply reply;
+  reply.set_version(taken.version);
+  reply.set_made(taken.made);
+  reply.set_bytes(taken.num_bytes);
+  return reply;
+}
+
+v1::ResumeReply ToReply(const ResumeResult& resumed) {
+  v1::ResumeReply reply;
+  reply.set_version(resumed.version);
+  reply.set_ended(resumed.ended);
   return reply;
 }
 
@@ -105,102 +126,130 @@ AdminService::AdminService(const AdminOptions& options,
       coordinator_(coordinator),
       not_here_(NotTheCoordinator(options.self, options.job)) {}
 
-std::function<void(const absl::Status&)> AdminService::Done(
-    const Caller& caller, const std::string& action, const std::string& detail,
-    int32_t rank) const {
-  return [gate = options_.gate, caller, action, detail,
-          rank](const absl::Status& status) {
-    AuditEvent event;
-    event.action = action;
-    event.detail = detail;
-    event.rank = rank;
-    gate->NoteDone(caller, std::move(event), status);
-  };
-}
+// A call that changes something: admitted, logged, audited when its outcome is
+// known, and answered, each exactly once.
+template <class Reply>
+class AdminService::Change {
+ public:
+  // `action`: the audit's word for it.
+  Change(const AdminService* service, grpc::CallbackServerContext* context,
+         absl::string_view method, std::string action, Reply* reply)
+      : service_(service),
+        context_(context),
+        action_(std::move(action)),
+        caller_(AdmitCall(*service->options_.gate, *context, method)),
+        reply_(reply) {}
+
+  // Why the call ends before it changes anything: it is not admitted, or `here`
+  // is false, which says that the coordinator is not.
+  absl::Status Check(bool here) const {
+    if (!caller_.ok()) return caller_.status();
+    return here ? absl::OkStatus() : service_->not_here_;
+  }
+  // Answers a call that ends now. A caller who was not admitted is audited
+  // where that was found.
+  grpc::ServerUnaryReactor* End(absl::StatusOr<Reply> answer,
+                                const std::string& detail = "") const {
+    if (caller_.ok()) Audit(detail, -1)(answer.status());
+    return AnswerNow<Reply>(reply_, std::move(answer));
+  }
+  // Says in the log who asks for what. Returns what answers the call, with
+  // ToReply of its result, and audits it with `detail` and `rank` then.
+  template <class Result>
+  std::function<void(absl::StatusOr<Result>)> Begin(const std::string& what,
+                                                    const std::string& detail,
+                                                    int32_t rank = -1) {
+    LogCall(context_, what);
+    return Answer<Result>(Audit(detail, rank));
+  }
+  // The same for what changes nothing after all.
+  template <class Result>
+  std::function<void(absl::StatusOr<Result>)> BeginLook() {
+    return Answer<Result>([](const absl::Status&) {});
+  }
+  // REQUIRES: Begin or BeginLook was called.
+  grpc::ServerUnaryReactor* reactor() const { return reactor_; }
+
+ private:
+  using Auditor = std::function<void(const absl::Status&)>;
+
+  Auditor Audit(const std::string& detail, int32_t rank) const {
+    return [gate = service_->options_.gate, caller = *caller_, action = action_,
+            detail, rank](const absl::Status& status) {
+      AuditEvent event;
+      event.action = action;
+      event.detail = detail;
+      event.rank = rank;
+      gate->NoteDone(caller, std::move(event), status);
+    };
+  }
+
+  template <class Result>
+  std::function<void(absl::StatusOr<Result>)> Answer(Auditor audit) {
+    auto poll = LongPoll<Reply>::Make(reply_);
+    reactor_ = poll.get();
+    return [poll, audit](const absl::StatusOr<Result>& result) {
+      audit(result.status());
+      if (result.ok()) {
+        poll->Answer(ToReply(*result));
+      } else {
+        poll->Answer(result.status());
+      }
+    };
+  }
+
+  const AdminService* const service_;
+  grpc::CallbackServerContext* const context_;
+  const std::string action_;
+  const absl::StatusOr<Caller> caller_;
+  Reply* const reply_;
+  grpc::ServerUnaryReactor* reactor_ = nullptr;
+};
 
 grpc::ServerUnaryReactor* AdminService::SetRule(
     grpc::CallbackServerContext* context, const v1::SetRuleRequest* request,
     v1::SetRuleReply* reply) {
-  const absl::StatusOr<Caller> caller =
-      AdmitCall(*options_.gate, *context, "agg.v1.Admin/SetRule");
-  if (!caller.ok()) return AnswerNow<v1::SetRuleReply>(reply, caller.status());
-  if (coordinator_ == nullptr) {
-    Done(*caller, "set_rule", "")(not_here_);
-    return AnswerNow<v1::SetRuleReply>(reply, not_here_);
-  }
+  Change call(this, context, "agg.v1.Admin/SetRule", "set_rule", reply);
+  absl::Status status = call.Check(coordinator_ != nullptr);
+  if (!status.ok()) return call.End(status);
   v1::SetRuleRequest change = TakeMessage(request);
   change.DiscardUnknownFields();
-  const absl::Status status = CheckTexts(change);
-  if (!status.ok()) {
-    Done(*caller, "set_rule", "")(status);
-    return AnswerNow<v1::SetRuleReply>(reply, status);
-  }
+  status = CheckTexts(change);
+  if (!status.ok()) return call.End(status);
   const std::string what = change.ShortDebugString();
-  LogCall(context, absl::StrCat("set-rule ", what));
-  auto poll = LongPoll<v1::SetRuleReply>::Make(reply);
-  auto* reactor = poll.get();
   coordinator_->SetRuleEverywhere(
-      FromProto(change), [poll, done = Done(*caller, "set_rule", what)](
-                             const absl::StatusOr<RuleChangeResult>& result) {
-        done(result.status());
-        poll->Answer(ToReply(result));
-      });
-  return reactor;
+      FromProto(change),
+      call.Begin<RuleChangeResult>(absl::StrCat("set-rule ", what), what));
+  return call.reactor();
 }
 
 grpc::ServerUnaryReactor* AdminService::EvictWorker(
     grpc::CallbackServerContext* context, const v1::EvictWorkerRequest* request,
     v1::EvictWorkerReply* reply) {
-  const absl::StatusOr<Caller> caller =
-      AdmitCall(*options_.gate, *context, "agg.v1.Admin/EvictWorker");
-  if (!caller.ok())
-    return AnswerNow<v1::EvictWorkerReply>(reply, caller.status());
-  if (coordinator_ == nullptr) {
-    Done(*caller, "evict", "")(not_here_);
-    return AnswerNow<v1::EvictWorkerReply>(reply, not_here_);
-  }
+  Change call(this, context, "agg.v1.Admin/EvictWorker", "evict", reply);
+  const absl::Status status = call.Check(coordinator_ != nullptr);
+  if (!status.ok()) return call.End(status);
   const v1::EvictWorkerRequest evicted = TakeMessage(request);
-  LogCall(context, absl::StrCat("evict rank ", evicted.rank()));
-  auto poll = LongPoll<v1::EvictWorkerReply>::Make(reply);
-  auto* reactor = poll.get();
   coordinator_->Evict(
       evicted.rank(),
       evicted.reason().empty() ? "by an operator" : evicted.reason(),
-      [poll, done = Done(*caller, "evict", evicted.reason(), evicted.rank())](
-          absl::StatusOr<Eviction> eviction) {
-        done(eviction.status());
-        if (!eviction.ok()) {
-          poll->Answer(eviction.status());
-          return;
-        }
-        v1::EvictWorkerReply answer;
-        answer.set_session(eviction->session);
-        answer.set_client(eviction->client);
-        answer.set_committed(eviction->committed);
-        poll->Answer(answer);
-      });
-  return reactor;
+      call.Begin<Eviction>(absl::StrCat("evict rank ", evicted.rank()),
+                           evicted.reason(), evicted.rank()));
+  return call.reactor();
 }
 
 grpc::ServerUnaryReactor* AdminService::Drain(
     grpc::CallbackServerContext* context, const v1::DrainRequest*,
     v1::DrainReply* reply) {
-  const absl::StatusOr<Caller> caller =
-      AdmitCall(*options_.gate, *context, "agg.v1.Admin/Drain");
-  if (!caller.ok()) return AnswerNow<v1::DrainReply>(reply, caller.status());
-  if (coordinator_ == nullptr) {
-    Done(*caller, "drain", "")(not_here_);
-    return AnswerNow<v1::DrainReply>(reply, not_here_);
-  }
+  const Change call(this, context, "agg.v1.Admin/Drain", "drain", reply);
+  const absl::Status status = call.Check(coordinator_ != nullptr);
+  if (!status.ok()) return call.End(status);
   if (options_.on_drain_request == nullptr) {
-    const absl::Status status = absl::FailedPreconditionError(
-        "this server is not a process of its own: nothing to end");
-    Done(*caller, "drain", "")(status);
-    return AnswerNow<v1::DrainReply>(reply, status);
+    return call.End(absl::FailedPreconditionError(
+        "this server is not a process of its own: nothing to end"));
   }
   LogCall(context, "drain");
-  Done(*caller, "drain", "")(absl::OkStatus());
-  auto* reactor = AnswerNow<v1::DrainReply>(reply, v1::DrainReply());
+  auto* reactor = call.End(v1::DrainReply());
   if (!drain_requested_.exchange(true)) options_.on_drain_request();
   return reactor;
 }
@@ -209,121 +258,64 @@ grpc::ServerUnaryReactor* AdminService::TakeCheckpoint(
     grpc::CallbackServerContext* context,
     const v1::TakeCheckpointRequest* request, v1::TakeCheckpointReply* reply) {
   TakeMessage(request);
-  const absl::StatusOr<Caller> caller =
-      AdmitCall(*options_.gate, *context, "agg.v1.Admin/TakeCheckpoint");
-  if (!caller.ok())
-    return AnswerNow<v1::TakeCheckpointReply>(reply, caller.status());
-  if (coordinator_ == nullptr) {
-    Done(*caller, "checkpoint", "")(not_here_);
-    return AnswerNow<v1::TakeCheckpointReply>(reply, not_here_);
-  }
-  LogCall(context, "take a checkpoint");
-  auto poll = LongPoll<v1::TakeCheckpointReply>::Make(reply);
-  auto* reactor = poll.get();
-  coordinator_->TakeCheckpoint([poll, done = Done(*caller, "checkpoint", "")](
-                                   absl::StatusOr<TakenCheckpoint> taken) {
-    done(taken.status());
-    if (!taken.ok()) {
-      poll->Answer(taken.status());
-      return;
-    }
-    v1::TakeCheckpointReply answer;
-    answer.set_version(taken->version);
-    answer.set_made(taken->made);
-    answer.set_bytes(taken->num_bytes);
-    poll->Answer(answer);
-  });
-  return reactor;
+  Change call(this, context, "agg.v1.Admin/TakeCheckpoint", "checkpoint",
+              reply);
+  const absl::Status status = call.Check(coordinator_ != nullptr);
+  if (!status.ok()) return call.End(status);
+  coordinator_->TakeCheckpoint(
+      call.Begin<TakenCheckpoint>("take a checkpoint", ""));
+  return call.reactor();
 }
 
 grpc::ServerUnaryReactor* AdminService::Restore(
     grpc::CallbackServerContext* context, const v1::RestoreRequest* request,
     v1::RestoreReply* reply) {
-  const absl::StatusOr<Caller> caller =
-      AdmitCall(*options_.gate, *context, "agg.v1.Admin/Restore");
-  if (!caller.ok()) return AnswerNow<v1::RestoreReply>(reply, caller.status());
-  if (coordinator_ == nullptr) {
-    Done(*caller, "restore", "")(not_here_);
-    return AnswerNow<v1::RestoreReply>(reply, not_here_);
-  }
-  const v1::RestoreRequest restore = TakeMessage(request);
-  const absl::StatusOr<RestoreCall> call =
-      Coordinator::ParseRestore(restore.checkpoint());
-  if (!call.ok()) {
-    Done(*caller, "restore", "")(call.status());
-    return AnswerNow<v1::RestoreReply>(reply, call.status());
-  }
-  std::function<void(const absl::Status&)> audit = [](const absl::Status&) {};
-  if (!call->look) {
-    LogCall(context, absl::StrCat("restore ", restore.checkpoint()));
-    audit = Done(*caller, "restore", restore.checkpoint());
-  }
-  auto poll = LongPoll<v1::RestoreReply>::Make(reply);
-  auto* reactor = poll.get();
+  Change call(this, context, "agg.v1.Admin/Restore", "restore", reply);
+  const absl::Status status = call.Check(coordinator_ != nullptr);
+  if (!status.ok()) return call.End(status);
+  const std::string checkpoint = TakeMessage(request).checkpoint();
+  const absl::StatusOr<RestoreCall> restore =
+      Coordinator::ParseRestore(checkpoint);
+  if (!restore.ok()) return call.End(restore.status());
   coordinator_->Restore(
-      *call, [poll, audit](const absl::StatusOr<RestoreResult>& result) {
-        audit(result.status());
-        if (result.ok()) {
-          poll->Answer(ToReply(*result));
-        } else {
-          poll->Answer(result.status());
-        }
-      });
-  return reactor;
+      *restore, restore->look
+                    ? call.BeginLook<RestoreResult>()
+                    : call.Begin<RestoreResult>(
+                          absl::StrCat("restore ", checkpoint), checkpoint));
+  return call.reactor();
 }
 
 grpc::ServerUnaryReactor* AdminService::Resume(
     grpc::CallbackServerContext* context, const v1::ResumeRequest* request,
     v1::ResumeReply* reply) {
   TakeMessage(request);
-  const absl::StatusOr<Caller> caller =
-      AdmitCall(*options_.gate, *context, "agg.v1.Admin/Resume");
-  if (!caller.ok()) return AnswerNow<v1::ResumeReply>(reply, caller.status());
-  if (coordinator_ == nullptr) {
-    Done(*caller, "resume_job", "")(not_here_);
-    return AnswerNow<v1::ResumeReply>(reply, not_here_);
-  }
-  LogCall(context, "resume");
-  auto poll = LongPoll<v1::ResumeReply>::Make(reply);
-  auto* reactor = poll.get();
-  coordinator_->Resume([poll, done = Done(*caller, "resume_job", "")](
-                           const absl::StatusOr<ResumeResult>& resumed) {
-    done(resumed.status());
-    if (!resumed.ok()) {
-      poll->Answer(resumed.status());
-      return;
-    }
-    v1::ResumeReply answer;
-    answer.set_version(resumed->version);
-    answer.set_ended(resumed->ended);
-    poll->Answer(answer);
-  });
-  return reactor;
+  Change call(this, context, "agg.v1.Admin/Resume", "resume_job", reply);
+  const absl::Status status = call.Check(coordinator_ != nullptr);
+  if (!status.ok()) return call.End(status);
+  coordinator_->Resume(call.Begin<ResumeResult>("resume", ""));
+  return call.reactor();
 }
 
 grpc::ServerUnaryReactor* AdminService::SetLogLevel(
     grpc::CallbackServerContext* context, const v1::SetLogLevelRequest* request,
     v1::SetLogLevelReply* reply) {
-  const absl::StatusOr<Caller> caller =
-      AdmitCall(*options_.gate, *context, "agg.v1.Admin/SetLogLevel");
-  if (!caller.ok())
-    return AnswerNow<v1::SetLogLevelReply>(reply, caller.status());
-  absl::Status status = ValidateText("level", request->level());
+  const Change call(this, context, "agg.v1.Admin/SetLogLevel", "log_level",
+                    reply);
+  // Every shard has its own.
+  absl::Status status = call.Check(/*here=*/true);
+  if (status.ok()) status = ValidateText("level", request->level());
   LogLevel level = LogLevel::kInfo;
   if (status.ok() && !ParseLogLevel(request->level(), &level)) {
     status = FieldError("level", Quoted(request->level()),
                         "debug, info, warning, error");
   }
-  if (!status.ok()) {
-    Done(*caller, "log_level", "")(status);
-    return AnswerNow<v1::SetLogLevelReply>(reply, status);
-  }
+  if (!status.ok()) return call.End(status);
   LogCall(context, absl::StrCat("log level ", request->level()));
-  Done(*caller, "log_level", request->level())(absl::OkStatus());
   v1::SetLogLevelReply answer;
   answer.set_before(std::string(LogLevelName(GetLogLevel())));
+  auto* reactor = call.End(std::move(answer), request->level());
   agg::SetLogLevel(level);
-  return AnswerNow<v1::SetLogLevelReply>(reply, answer);
+  return reactor;
 }
 
 // What the admin service answers without changing anything.

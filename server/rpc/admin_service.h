@@ -43,6 +43,9 @@ class AdminService : public AdminMethods {
   AdminService(const AdminOptions& options, Coordinator* coordinator);
 
  private:
+  template <class Reply>
+  class Change;
+
   grpc::ServerUnaryReactor* SetRule(grpc::CallbackServerContext* context,
                                     const v1::SetRuleRequest* request,
                                     v1::SetRuleReply* reply) override;
@@ -81,12 +84,6 @@ class AdminService : public AdminMethods {
 
   absl::Status Admit(const grpc::CallbackServerContext& context,
                      absl::string_view method) const;
-  // To be called with what a change came to: it is audited then.
-  std::function<void(const absl::Status&)> Done(const Caller& caller,
-                                                const std::string& action,
-                                                const std::string& detail,
-                                                int32_t rank = -1) const;
-
   const AdminOptions options_;
   Coordinator* const coordinator_;
   const absl::Status not_here_;  // why there is no coordinator
