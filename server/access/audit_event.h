@@ -12,9 +12,8 @@ namespace agg {
 
 struct AuditEvent {
   absl::Time time;  // filled in by who keeps it
-  // "join", "resume", "takeover", "denial", "set_rule", "evict", "drain",
-  // "checkpoint", "log_level", "restore", "resume_job", "lost" (a worker whose
-  // lease or grace has run out).
+  // "join", "resume", "takeover", "denial", "lost" (a worker whose lease or
+  // grace has run out), or the word that AdminService has for a change.
   std::string action;
   std::string who;       // the identity; "": nobody is asked who they are
   std::string from;      // the caller's address; "": the job itself

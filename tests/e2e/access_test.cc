@@ -174,7 +174,8 @@ TEST(AccessTest, OperatorsSeeWhatWasDone) {
   AdminClient admin(job.coordinator(), absl::Seconds(30), TlsOptions(),
                     FileWith("operator", kRoot));
   v1::ListAuditReply reply;
-  const AggctlResult result = admin.Audit({}, &reply);
+  const AggctlResult result =
+      admin.Ask(&v1::Admin::Stub::ListAudit, v1::ListAuditRequest(), &reply);
   ASSERT_TRUE(result.ok()) << result.message;
   std::vector<std::pair<std::string, std::string>> events;
   for (const v1::AuditRecord& record : reply.records()) {
@@ -184,7 +185,10 @@ TEST(AccessTest, OperatorsSeeWhatWasDone) {
   EXPECT_THAT(events, Contains(Pair("denial", "bob")));
   AdminClient worker(job.coordinator(), absl::Seconds(30), TlsOptions(),
                      FileWith("no_operator", kAlice));
-  EXPECT_EQ(worker.Audit({}, &reply).code, kAggctlRefused);
+  EXPECT_EQ(
+      worker.Ask(&v1::Admin::Stub::ListAudit, v1::ListAuditRequest(), &reply)
+          .code,
+      kAggctlRefused);
 }
 
 // Who is not let in any more is out at once, streams and session included.
@@ -268,7 +272,9 @@ TEST(AccessTest, ATokenIsReplacedWithoutAGap) {
                     FileWith("operator", kRoot));
   const auto ended = [&] {
     v1::ListAuditReply reply;
-    EXPECT_TRUE(admin.Audit({}, &reply).ok());
+    EXPECT_TRUE(
+        admin.Ask(&v1::Admin::Stub::ListAudit, v1::ListAuditRequest(), &reply)
+            .ok());
     return std::any_of(reply.records().begin(), reply.records().end(),
                        [](const v1::AuditRecord& record) {
                          return record.action() == "denial" &&
@@ -314,10 +320,14 @@ TEST(AccessTest, JoinsThatAreRefusedForWhatTheyBringAreAudited) {
   EXPECT_TRUE(absl::IsInvalidArgument(refused.status())) << refused.status();
   AdminClient admin(job.coordinator(), absl::Seconds(30), TlsOptions(),
                     FileWith("operator", kRoot));
+  v1::SetLogLevelRequest loud;
+  loud.set_level("loud");
   v1::SetLogLevelReply level;
-  EXPECT_FALSE(admin.SetLogLevel("loud", &level).ok());
+  EXPECT_FALSE(admin.Ask(&v1::Admin::Stub::SetLogLevel, loud, &level).ok());
   v1::ListAuditReply reply;
-  ASSERT_TRUE(admin.Audit({}, &reply).ok());
+  ASSERT_TRUE(
+      admin.Ask(&v1::Admin::Stub::ListAudit, v1::ListAuditRequest(), &reply)
+          .ok());
   std::vector<std::string> denials;
   std::vector<std::string> levels;
   for (const v1::AuditRecord& record : reply.records()) {

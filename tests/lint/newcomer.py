@@ -62,6 +62,16 @@ KINDS = {
             "worker_client/agg_client.cc",
             "worker_client/job_view.cc",
         )),
+    "admin method with its command": (
+        r'SetLogLevelRe|Admin/SetLogLevel|"loglevel"',
+        (
+            "proto/admin.proto",
+            "server/access/access_rules.cc",
+            "server/rpc/admin_service.cc",
+            "server/rpc/admin_service.h",
+            "worker_client/tools/aggctl_commands.cc",
+            "worker_client/tools/aggctl_flags.cc",
+        )),
 }
 
 _PROSE = (".md", ".json", ".png", ".gz")

@@ -1,5 +1,5 @@
-// Each call is the same few lines: a context with a deadline, the stub, the
-// explanation of a failure.
+// Each call is the same: a context with a deadline, the stub, the explanation
+// of a failure.
 #include "worker_client/tools/admin_client.h"
 
 #include "absl/status/status.h"
@@ -58,82 +58,22 @@ AggctlResult AdminClient::Explain(const grpc::Status& status,
   }
 }
 
-template <typename Stub, typename Request, typename Reply>
 AggctlResult AdminClient::Call(
-    Stub* stub,
-    grpc::Status (Stub::*call)(grpc::ClientContext*, const Request&, Reply*),
-    const Request& request, Reply* reply, absl::Duration timeout) {
+    const std::function<grpc::Status(grpc::ClientContext*)>& call,
+    absl::Duration timeout) {
   const absl::Status token = CheckToken(token_file_, address_, tls_.any());
   if (!token.ok()) return {kAggctlLocal, std::string(token.message())};
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
-  return Explain((stub->*call)(&context, request, reply), timeout);
+  return Explain(call(&context), timeout);
 }
 
 AggctlResult AdminClient::Status(v1::StatusReply* reply) {
-  return Call(coordinator_.get(), &v1::Coordinator::Stub::GetStatus,
-              v1::StatusRequest(), reply);
-}
-
-AggctlResult AdminClient::Tensors(v1::ListTensorsReply* reply) {
-  return Call(admin_.get(), &v1::Admin::Stub::ListTensors,
-              v1::ListTensorsRequest(), reply);
-}
-
-AggctlResult AdminClient::Rounds(const v1::ListRoundsRequest& request,
-                                 v1::ListRoundsReply* reply) {
-  return Call(admin_.get(), &v1::Admin::Stub::ListRounds, request, reply);
-}
-
-AggctlResult AdminClient::SetRule(const v1::SetRuleRequest& request,
-                                  v1::SetRuleReply* reply) {
-  return Call(admin_.get(), &v1::Admin::Stub::SetRule, request, reply);
-}
-
-AggctlResult AdminClient::Evict(const v1::EvictWorkerRequest& request,
-                                v1::EvictWorkerReply* reply) {
-  return Call(admin_.get(), &v1::Admin::Stub::EvictWorker, request, reply);
-}
-
-AggctlResult AdminClient::Drain(v1::DrainReply* reply) {
-  return Call(admin_.get(), &v1::Admin::Stub::Drain, v1::DrainRequest(), reply);
-}
-
-AggctlResult AdminClient::TakeCheckpoint(absl::Duration wait,
-                                         v1::TakeCheckpointReply* reply) {
-  return Call(admin_.get(), &v1::Admin::Stub::TakeCheckpoint,
-              v1::TakeCheckpointRequest(), reply, wait);
-}
-
-AggctlResult AdminClient::Restore(const std::string& checkpoint,
-                                  absl::Duration wait,
-                                  v1::RestoreReply* reply) {
-  v1::RestoreRequest request;
-  request.set_checkpoint(checkpoint);
-  return Call(admin_.get(), &v1::Admin::Stub::Restore, request, reply,
-              checkpoint.empty() ? timeout_ : wait);
-}
-
-AggctlResult AdminClient::Resume(absl::Duration wait, v1::ResumeReply* reply) {
-  return Call(admin_.get(), &v1::Admin::Stub::Resume, v1::ResumeRequest(),
-              reply, wait);
-}
-
-AggctlResult AdminClient::SetLogLevel(const std::string& level,
-                                      v1::SetLogLevelReply* reply) {
-  v1::SetLogLevelRequest request;
-  request.set_level(level);
-  return Call(admin_.get(), &v1::Admin::Stub::SetLogLevel, request, reply);
-}
-
-AggctlResult AdminClient::Version(v1::GetVersionReply* reply) {
-  return Call(admin_.get(), &v1::Admin::Stub::GetVersion,
-              v1::GetVersionRequest(), reply);
-}
-
-AggctlResult AdminClient::Audit(const v1::ListAuditRequest& request,
-                                v1::ListAuditReply* reply) {
-  return Call(admin_.get(), &v1::Admin::Stub::ListAudit, request, reply);
+  return Call(
+      [&](grpc::ClientContext* context) {
+        return coordinator_->GetStatus(context, v1::StatusRequest(), reply);
+      },
+      timeout_);
 }
 
 AggctlResult AdminClient::Health(const std::string& service) {
@@ -142,7 +82,10 @@ AggctlResult AdminClient::Health(const std::string& service) {
   request.set_service(service);
   HealthCheckResponse reply;
   const AggctlResult result = Call(
-      health_.get(), &grpc::health::v1::Health::Stub::Check, request, &reply);
+      [&](grpc::ClientContext* context) {
+        return health_->Check(context, request, &reply);
+      },
+      timeout_);
   if (!result.ok() || reply.status() == HealthCheckResponse::SERVING) {
     return result;
   }

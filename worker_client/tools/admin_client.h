@@ -6,10 +6,12 @@
 #include <grpcpp/client_context.h>
 #include <grpcpp/support/status.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "absl/time/time.h"
+#include "absl/types/optional.h"
 #include "proto/admin.grpc.pb.h"
 #include "proto/agg.grpc.pb.h"
 #include "proto/health.grpc.pb.h"
@@ -35,49 +37,28 @@ class AdminClient {
               const TlsOptions& tls = {}, const std::string& token_file = "");
 
   AggctlResult Status(v1::StatusReply* reply);
-  AggctlResult Tensors(v1::ListTensorsReply* reply);
-  AggctlResult Rounds(const v1::ListRoundsRequest& request,
-                      v1::ListRoundsReply* reply);
-  AggctlResult SetRule(const v1::SetRuleRequest& request,
-                       v1::SetRuleReply* reply);
-  AggctlResult Evict(const v1::EvictWorkerRequest& request,
-                     v1::EvictWorkerReply* reply);
-  AggctlResult Drain(v1::DrainReply* reply);
-  // Takes a checkpoint. Answered when it is complete: `wait` is the deadline.
-  AggctlResult TakeCheckpoint(absl::Duration wait,
-                              v1::TakeCheckpointReply* reply);
-  // Restores `checkpoint`, as RestoreRequest has it. Answered when that is
-  // done, and a checkpoint of it is complete: `wait` is the deadline. With ""
-  // nothing is restored, and the timeout of the other calls is the deadline.
-  AggctlResult Restore(const std::string& checkpoint, absl::Duration wait,
-                       v1::RestoreReply* reply);
-  AggctlResult Resume(absl::Duration wait, v1::ResumeReply* reply);
-  AggctlResult SetLogLevel(const std::string& level,
-                           v1::SetLogLevelReply* reply);
-  AggctlResult Version(v1::GetVersionReply* reply);
-  AggctlResult Audit(const v1::ListAuditRequest& request,
-                     v1::ListAuditReply* reply);
+  // Calls a method of Admin, answered within `wait`, or else within `timeout`.
+  template <typename Request, typename Reply>
+  AggctlResult Ask(grpc::Status (v1::Admin::Stub::*method)(grpc::ClientContext*,
+                                                           const Request&,
+                                                           Reply*),
+                   const Request& request, Reply* reply,
+                   absl::optional<absl::Duration> wait = absl::nullopt) {
+    return Call(
+        [&](grpc::ClientContext* context) {
+          return (admin_.get()->*method)(context, request, reply);
+        },
+        wait.value_or(timeout_));
+  }
   // Ends well if `service` ("": the process) is SERVING; kAggctlRefused if not.
   AggctlResult Health(const std::string& service);
 
   const std::string& address() const { return address_; }
 
  private:
-  // Calls method `call` of `stub`, answered within `timeout`.
-  template <typename Stub, typename Request, typename Reply>
-  AggctlResult Call(Stub* stub,
-                    grpc::Status (Stub::*call)(grpc::ClientContext*,
-                                               const Request&, Reply*),
-                    const Request& request, Reply* reply,
-                    absl::Duration timeout);
-  // Calls the method, answered within timeout_.
-  template <typename Stub, typename Request, typename Reply>
-  AggctlResult Call(Stub* stub,
-                    grpc::Status (Stub::*call)(grpc::ClientContext*,
-                                               const Request&, Reply*),
-                    const Request& request, Reply* reply) {
-    return Call(stub, call, request, reply, timeout_);
-  }
+  AggctlResult Call(
+      const std::function<grpc::Status(grpc::ClientContext*)>& call,
+      absl::Duration timeout);
   AggctlResult Explain(const grpc::Status& status,
                        absl::Duration timeout) const;
 

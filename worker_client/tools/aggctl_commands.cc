@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "absl/types/optional.h"
 #include "google/protobuf/message.h"
 #include "nlohmann/json.hpp"
 #include "server/base/json.h"
@@ -43,6 +44,8 @@ std::string AuditTable(const v1::ListAuditReply& reply) {
 
 namespace {
 
+using Admin = v1::Admin::Stub;
+
 constexpr char kClearScreen[] = "\x1b[H\x1b[2J\x1b[3J";
 
 // One command with its connection.
@@ -75,7 +78,8 @@ class Session {
 
   AggctlResult Tensors() {
     v1::ListTensorsReply reply;
-    const AggctlResult result = client_.Tensors(&reply);
+    const AggctlResult result =
+        client_.Ask(&Admin::ListTensors, v1::ListTensorsRequest(), &reply);
     return Show(result, reply, [&] { return TensorsTable(reply); });
   }
 
@@ -86,7 +90,7 @@ class Session {
     bool first = true;
     for (int look = 1;; ++look) {
       v1::ListRoundsReply reply;
-      AggctlResult result = client_.Rounds(request, &reply);
+      AggctlResult result = client_.Ask(&Admin::ListRounds, request, &reply);
       if (result.ok()) {
         result = EmitRounds(reply, first, NumMissed(request, reply));
       }
@@ -112,7 +116,8 @@ class Session {
       v1::ListRoundsRequest request;
       request.set_limit(flags_.last);
       AggctlResult result = client_.Status(&status);
-      if (result.ok()) result = client_.Rounds(request, &rounds);
+      if (result.ok())
+        result = client_.Ask(&Admin::ListRounds, request, &rounds);
       if (result.ok()) {
         const absl::Time now = absl::Now();
         if (output_.terminal && !flags_.json) output_.print(kClearScreen);
@@ -153,7 +158,7 @@ class Session {
       request.set_krum_selected(*flags_.krum_selected);
     }
     v1::SetRuleReply reply;
-    const AggctlResult result = client_.SetRule(request, &reply);
+    const AggctlResult result = client_.Ask(&Admin::SetRule, request, &reply);
     return Show(result, reply, [&] { return SetRuleText(reply); });
   }
 
@@ -162,13 +167,15 @@ class Session {
     request.set_rank(*flags_.rank);
     request.set_reason(flags_.reason);
     v1::EvictWorkerReply reply;
-    const AggctlResult result = client_.Evict(request, &reply);
+    const AggctlResult result =
+        client_.Ask(&Admin::EvictWorker, request, &reply);
     return Show(result, reply, [&] { return EvictText(*flags_.rank, reply); });
   }
 
   AggctlResult Drain() {
     v1::DrainReply reply;
-    const AggctlResult result = client_.Drain(&reply);
+    const AggctlResult result =
+        client_.Ask(&Admin::Drain, v1::DrainRequest(), &reply);
     return Show(result, reply, [&] {
       return absl::StrCat(client_.address(),
                           " finishes its round, refuses the rest, and ends\n");
@@ -177,26 +184,37 @@ class Session {
 
   AggctlResult Checkpoint() {
     v1::TakeCheckpointReply reply;
-    const AggctlResult result = client_.TakeCheckpoint(flags_.wait, &reply);
+    const AggctlResult result =
+        client_.Ask(&Admin::TakeCheckpoint, v1::TakeCheckpointRequest(), &reply,
+                    flags_.wait);
     return Show(result, reply, [&] { return CheckpointText(reply); });
   }
 
   AggctlResult Restore() {
+    v1::RestoreRequest request;
+    request.set_checkpoint(flags_.argument);
+    // Without one nothing is restored, and the answer is there at once.
+    absl::optional<absl::Duration> wait;
+    if (!flags_.argument.empty()) wait = flags_.wait;
     v1::RestoreReply reply;
     const AggctlResult result =
-        client_.Restore(flags_.argument, flags_.wait, &reply);
+        client_.Ask(&Admin::Restore, request, &reply, wait);
     return Show(result, reply, [&] { return RestoreText(reply); });
   }
 
   AggctlResult Resume() {
     v1::ResumeReply reply;
-    const AggctlResult result = client_.Resume(flags_.wait, &reply);
+    const AggctlResult result =
+        client_.Ask(&Admin::Resume, v1::ResumeRequest(), &reply, flags_.wait);
     return Show(result, reply, [&] { return ResumeText(reply); });
   }
 
   AggctlResult SetLogLevel() {
+    v1::SetLogLevelRequest request;
+    request.set_level(flags_.argument);
     v1::SetLogLevelReply reply;
-    const AggctlResult result = client_.SetLogLevel(flags_.argument, &reply);
+    const AggctlResult result =
+        client_.Ask(&Admin::SetLogLevel, request, &reply);
     return Show(result, reply, [&] {
       return absl::StrCat("log level ", flags_.argument, ", was ",
                           reply.before(), "\n");
@@ -218,7 +236,8 @@ class Session {
       if (!result.ok()) return result;
     }
     v1::GetVersionReply reply;
-    const AggctlResult result = client_.Version(&reply);
+    const AggctlResult result =
+        client_.Ask(&Admin::GetVersion, v1::GetVersionRequest(), &reply);
     return Show(result, reply, [&] { return VersionText(reply); });
   }
 
@@ -226,7 +245,7 @@ class Session {
     v1::ListAuditRequest request;
     request.set_limit(flags_.last);
     v1::ListAuditReply reply;
-    const AggctlResult result = client_.Audit(request, &reply);
+    const AggctlResult result = client_.Ask(&Admin::ListAudit, request, &reply);
     return Show(result, reply, [&] { return AuditTable(reply); });
   }
 
