@@ -1,16 +1,78 @@
-// A recovery's plans carried out on inventories, for the tests of the decision.
+// Inventories in words, and a recovery's plans carried out on them, for the
+// tests of the decision.
 #ifndef AGG_TESTS_SERVER_COORDINATOR_RECOVERY_ACTIONS_H_
 #define AGG_TESTS_SERVER_COORDINATOR_RECOVERY_ACTIONS_H_
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
 #include "gtest/gtest.h"
 #include "server/coordinator/recovery_plan.h"
 #include "server/round/recovery.h"
 
 namespace agg {
+
+inline uint64_t Number(absl::string_view text) {
+  uint64_t number = 0;
+  EXPECT_TRUE(absl::SimpleAtoi(text, &number)) << text;
+  return number;
+}
+
+// "MADE.VERSION"; "-" is nothing.
+inline absl::optional<VersionId> ParseId(absl::string_view text) {
+  if (text == "-") return absl::nullopt;
+  const std::vector<std::string> numbers = absl::StrSplit(text, '.');
+  EXPECT_EQ(numbers.size(), 2u) << text;
+  if (numbers.size() != 2) return VersionId();
+  return VersionId{Number(numbers[0]), Number(numbers[1])};
+}
+
+// "MADE.VERSION", "MADE.VERSION+EPOCH", "MADE.VERSION~EPOCH", "-".
+inline void AddCopy(int part, const std::string& text,
+                    ShardInventory* inventory) {
+  if (text == "-") return;
+  CopyState copy;
+  copy.part = part;
+  const size_t mark = text.find_first_of("+~");
+  copy.id = *ParseId(text.substr(0, mark));
+  if (mark != std::string::npos) {
+    copy.prepared_by = Number(text.substr(mark + 1));
+    copy.whole = text[mark] == '+';
+  }
+  inventory->copies.push_back(copy);
+}
+
+// "MADE.VERSION", "-"; with "!" behind it cannot be loaded, or a folder cannot
+// be listed.
+inline CheckpointChoice ParseChoice(std::string text) {
+  CheckpointChoice choice;
+  const bool usable = text.back() != '!';
+  if (!usable) text.pop_back();
+  choice.id = ParseId(text);
+  if (!usable)
+    (choice.id.has_value() ? choice.refused : choice.unreadable) = "torn";
+  return choice;
+}
+
+inline std::string ActionText(CopyAction action) {
+  switch (action) {
+    case CopyAction::kVoid:
+      return "void";
+    case CopyAction::kKeep:
+      return "keep";
+    case CopyAction::kStep:
+      return "step";
+    case CopyAction::kLoad:
+      return "load";
+  }
+  return "";
+}
 
 inline size_t NumCopies(const std::vector<ShardInventory>& inventories) {
   size_t count = 0;

@@ -9,9 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "gtest/gtest.h"
 #include "server/coordinator/recovery_plan.h"
@@ -24,46 +22,6 @@ namespace {
 using Kind = RecoveryDecision::Kind;
 
 constexpr char kTable[] = "tests/sim/recovery_table.txt";
-
-uint64_t Number(absl::string_view text) {
-  uint64_t number = 0;
-  EXPECT_TRUE(absl::SimpleAtoi(text, &number)) << text;
-  return number;
-}
-
-// "MADE.VERSION"; "-": nothing.
-absl::optional<VersionId> ParseId(absl::string_view text) {
-  if (text == "-") return absl::nullopt;
-  const std::vector<std::string> numbers = absl::StrSplit(text, '.');
-  EXPECT_EQ(numbers.size(), 2u) << text;
-  return VersionId{Number(numbers[0]), Number(numbers[1])};
-}
-
-// "MADE.VERSION", "MADE.VERSION+EPOCH", "MADE.VERSION~EPOCH", "-".
-void AddCopy(int part, const std::string& text, ShardInventory* inventory) {
-  if (text == "-") return;
-  CopyState copy;
-  copy.part = part;
-  const size_t mark = text.find_first_of("+~");
-  copy.id = *ParseId(text.substr(0, mark));
-  if (mark != std::string::npos) {
-    copy.prepared_by = Number(text.substr(mark + 1));
-    copy.whole = text[mark] == '+';
-  }
-  inventory->copies.push_back(copy);
-}
-
-// "MADE.VERSION", "-"; with "!" behind it cannot be loaded, or a folder cannot
-// be listed.
-CheckpointChoice ParseChoice(std::string text) {
-  CheckpointChoice choice;
-  const bool usable = text.back() != '!';
-  if (!usable) text.pop_back();
-  choice.id = ParseId(text);
-  if (!usable)
-    (choice.id.has_value() ? choice.refused : choice.unreadable) = "torn";
-  return choice;
-}
 
 // A line of the table.
 struct Case {
@@ -97,20 +55,6 @@ Case ParseCase(const std::string& line) {
   result.actions.assign(words.begin() + at, words.end());
   EXPECT_EQ(result.actions.size(), static_cast<size_t>(shards)) << line;
   return result;
-}
-
-std::string ActionText(CopyAction action) {
-  switch (action) {
-    case CopyAction::kVoid:
-      return "void";
-    case CopyAction::kKeep:
-      return "keep";
-    case CopyAction::kStep:
-      return "step";
-    case CopyAction::kLoad:
-      return "load";
-  }
-  return "";
 }
 
 std::string KindText(Kind kind) {
