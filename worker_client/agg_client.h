@@ -25,7 +25,6 @@
 #include "absl/types/span.h"
 #include "worker_client/client_types.h"
 #include "worker_client/operation.h"
-#include "worker_client/reduction.h"
 #include "worker_client/tensor_view.h"
 #include "worker_client/version_view.h"
 

@@ -25,7 +25,6 @@
 #include "worker_client/membership.h"
 #include "worker_client/pull_into.h"
 #include "worker_client/pull_stream.h"
-#include "worker_client/reduction.h"
 #include "worker_client/retry.h"
 #include "worker_client/row_custody.h"
 #include "worker_client/row_encoding.h"

@@ -20,7 +20,6 @@
 #include "worker_client/operation.h"
 #include "worker_client/operation_runner.h"
 #include "worker_client/pull_into.h"
-#include "worker_client/reduction.h"
 #include "worker_client/row_custody.h"
 #include "worker_client/row_pusher.h"
 #include "worker_client/shard_router.h"

@@ -188,6 +188,15 @@ struct RoundOutcome {
   std::string message;    // why skipped, which fallback
 };
 
+// What a small reduction beside the model gives (P51): a plain value.
+struct Reduction {
+  std::vector<double> sums;  // in the order of the values that were given
+  std::vector<int> ranks;    // whose values are in them, ascending
+  // Workers that were in the job and are not in them: they waited for a round
+  // that one in `ranks` had not pushed to yet, or take part from a later one.
+  std::vector<int> left_out;
+};
+
 }  // namespace agg
 
 #endif  // AGG_WORKER_CLIENT_CLIENT_TYPES_H_

@@ -16,7 +16,6 @@
 #include "worker_client/job_view.h"
 #include "worker_client/membership.h"
 #include "worker_client/outcome_watch.h"
-#include "worker_client/reduction.h"
 #include "worker_client/retry.h"
 #include "worker_client/row_custody.h"
 

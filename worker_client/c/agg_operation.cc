@@ -25,7 +25,6 @@
 #include "worker_client/c/c_structs.h"
 #include "worker_client/client_types.h"
 #include "worker_client/operation.h"
-#include "worker_client/reduction.h"
 #include "worker_client/tensor_view.h"
 
 struct agg_operation {

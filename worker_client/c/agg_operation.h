@@ -70,7 +70,7 @@ int32_t agg_operation_await_tensor(agg_operation* operation, const char* name,
                                    double timeout);
 /* Waits until it is done; how it ended. Of agg_start_reduce: fills in `count`
  * sums, as many as values were given, and whose they are: *ranks, and *left_out
- * (worker_client/reduction.h), which are good until agg_operation_free. */
+ * (worker_client/client_types.h), which are good until agg_operation_free. */
 int32_t agg_operation_sums(agg_operation* operation, double* sums, size_t count,
                            const int32_t** ranks, size_t* num_ranks,
                            const int32_t** left_out, size_t* num_left_out);
