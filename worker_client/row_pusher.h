@@ -27,7 +27,6 @@
 #include "worker_client/pull_into.h"
 #include "worker_client/retry.h"
 #include "worker_client/row_encoding.h"
-#include "worker_client/row_schedule.h"
 #include "worker_client/shard_regions.h"
 #include "worker_client/shard_router.h"
 #include "worker_client/shard_stream.h"

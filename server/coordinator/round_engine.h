@@ -6,6 +6,7 @@
 #ifndef AGG_SERVER_COORDINATOR_ROUND_ENGINE_H_
 #define AGG_SERVER_COORDINATOR_ROUND_ENGINE_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -14,15 +15,20 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "kernels/optimizer_step.h"
 #include "proto/shard_plan.h"
 #include "proto/wave_plan.h"
+#include "server/base/mutex.h"
+#include "server/combine/adasum.h"
 #include "server/combine/compacted_round.h"
 #include "server/combine/decision.h"
 #include "server/combine/gram_matrix.h"
@@ -31,7 +37,6 @@
 #include "server/combine/row_info.h"
 #include "server/combine/rule_state.h"
 #include "server/coordinator/coordinator_types.h"
-#include "server/coordinator/gram_sums.h"
 #include "server/coordinator/job_record.h"
 #include "server/coordinator/job_state.h"
 #include "server/coordinator/peer_group.h"
@@ -40,6 +45,95 @@
 #include "server/round/round_report.h"
 
 namespace agg {
+
+// The Gram matrices of a round's tensors, summed over their slices as these
+// arrive from the shards.
+//
+// Layer-wise trust ratios of LARS and LAMB from summed squared norms.
+
+// Squared norms of one tensor, summed over its slices in manifest order.
+struct TensorNorms {
+  double parameter_norm_squared = 0.0;
+  double update_norm_squared = 0.0;  // kernels/backend.h, RangeNorms
+};
+
+// lars (You, Gitman, Ginsburg 2017, eq. 6):
+//   trust_coefficient * ||w|| / (||g|| + weight_decay * ||w|| + epsilon)
+// lamb (You et al. 2020, algorithm 2, phi the identity): ||w|| / ||u||.
+// 1 where ||w|| or the other norm is 0 (both papers' reference code), so that
+// zero-initialised tensors learn; 1 for other optimizers.
+float TrustRatio(const OptimizerOptions& optimizer, double weight_decay,
+                 const TensorNorms& norms);
+
+// A tensor's slices are added in their order, whatever shard they come from and
+// whenever (P8): the sum has the same bits for any number of shards. One that
+// comes before its turn waits; else nothing is kept but the sums. Thread-safe.
+class GramSums {
+ public:
+  // Sums the Grams of `tensors` (ascending) of the plan, which outlives it;
+  // each is num_rows square.
+  GramSums(const ShardPlan& plan, const std::vector<int32_t>& tensors,
+           int num_rows, bool compensated);
+
+  // Ignores what was not asked for, what has another size and what has come
+  // before.
+  void Add(SliceGram gram);
+
+  // The sums, as the tensors were given; zeros for one without elements.
+  // INTERNAL naming a slice that has not come. To be called once.
+  absl::StatusOr<std::vector<GramMatrix>> Take();
+
+ private:
+  struct Sum {
+    GramMatrix gram;
+    size_t num_added = 0;  // of the tensor's slices
+    std::map<int32_t, SliceGram> early;
+  };
+
+  bool Fits(const SliceGram& gram) const;
+  void AddNext(SliceGram gram, Sum* sum) const;
+
+  const ShardPlan& plan_;
+  const std::vector<int32_t> tensors_;
+  const int num_rows_;
+  const bool compensated_;
+  Mutex mutex_;
+  std::vector<Sum> sums_ ABSL_GUARDED_BY(mutex_);  // as tensors_
+};
+
+// Measures how orthogonal a round's rows are, tensor by tensor, while the
+// shards step the optimizer.
+//
+// Workers are told the orthogonality with the round's outcome, so that it is
+// needed when the round ends, but not before its coefficients are sent. Used by
+// one thread.
+class OrthogonalityTask {
+ public:
+  // Starts threads if the decision lacks the orthogonality and the work is
+  // worth it. The arguments outlive the task; `round` does not change
+  // meanwhile.
+  OrthogonalityTask(const RuleOptions& rule, const CompactedRound& round,
+                    const Decision& decision);
+  // Waits for the threads.
+  ~OrthogonalityTask();
+  OrthogonalityTask(const OrthogonalityTask&) = delete;
+  OrthogonalityTask& operator=(const OrthogonalityTask&) = delete;
+
+  // Waits for the result and writes it into *decision. The bits do not depend
+  // on the number of threads.
+  void Finish(Decision* decision);
+
+ private:
+  // Solves tensors until none is left; run by each thread and by Finish.
+  void Work();
+  void Join();
+
+  const RuleOptions& rule_;
+  const CompactedRound& round_;
+  std::vector<AdasumResult> results_;  // per tensor; empty: nothing to do
+  std::atomic<size_t> next_{0};        // the first tensor that nobody has taken
+  std::vector<std::thread> threads_;
+};
 
 // What the waves of a round have computed, and what is to be said of all of it
 // (P43): a pure collection.

@@ -21,8 +21,18 @@
 #include "server/access/caller_gate.h"
 #include "server/base/call_counts.h"
 #include "server/base/mutex.h"
+#include "server/rpc/connection_listener.h"
 
 namespace agg {
+
+// Ends connections with the certificates that they were opened with: TLS asks
+// for one at the beginning alone, and a connection may last for months.
+//
+// Makes the interceptors of a server that asks for certificates. They note when
+// a caller's certificate expires (OpenConnections::NoteExpiry), and cancel a
+// call whose certificate is over.
+std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>
+NoteCertificates(std::shared_ptr<OpenConnections> connections);
 
 // Counts the calls of a gRPC server, of all services alike: each ends with one
 // status, which gRPC shows to an interceptor before it is sent.

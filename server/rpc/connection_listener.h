@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -27,6 +28,11 @@
 #include "server/base/mutex.h"
 
 namespace agg {
+
+// Why an address cannot be listened on, by the errno.
+//
+// UNAVAILABLE with the system's reason and what to do.
+absl::Status ListenError(absl::string_view address, int error);
 
 // Which connections are open, whether one more may come in, and the end of one
 // from outside gRPC, which knows no such call. Apart from the sockets so that

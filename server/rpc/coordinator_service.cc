@@ -2,6 +2,7 @@
 // answer. What waits for a round is answered from the coordinator's thread.
 #include "server/rpc/coordinator_service.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -12,6 +13,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "proto/manifest_message.h"
+#include "proto/manifest_size.h"
 #include "proto/protocol_version.h"
 #include "proto/traceparent.h"
 #include "server/access/access_rules.h"
@@ -27,6 +30,160 @@
 #include "server/rpc/raw_message.h"
 
 namespace agg {
+
+namespace {
+
+constexpr char kReduce[] = "agg.v1.Reductions/Reduce";
+
+v1::ReduceReply ReplyOf(const ReduceAnswer& answer) {
+  v1::ReduceReply reply;
+  if (answer.made != nullptr) {
+    const KeptReduction& made = *answer.made;
+    reply.mutable_sums()->Add(made.sums.begin(), made.sums.end());
+    reply.mutable_ranks()->Add(made.ranks.begin(), made.ranks.end());
+    reply.mutable_left_out()->Add(made.left_out.begin(), made.left_out.end());
+  }
+  reply.set_withdrawn(answer.withdrawn);
+  reply.set_note(answer.note);
+  reply.mutable_waiting_for()->Add(answer.waiting_for.begin(),
+                                   answer.waiting_for.end());
+  return reply;
+}
+
+}  // namespace
+
+ReductionService::ReductionService(const ShardIdentity& self,
+                                   const JobInfo& job, Coordinator* coordinator,
+                                   const CallerGate* gate)
+    : coordinator_(coordinator),
+      not_here_(NotTheCoordinator(self, job)),
+      gate_(gate) {}
+
+grpc::ServerUnaryReactor* ReductionService::Reduce(
+    grpc::CallbackServerContext* context, const v1::ReduceRequest* request,
+    v1::ReduceReply* reply) {
+  const absl::StatusOr<Caller> caller = AdmitCall(*gate_, *context, kReduce);
+  if (!caller.ok()) return AnswerNow<v1::ReduceReply>(reply, caller.status());
+  if (coordinator_ == nullptr) {
+    return AnswerNow<v1::ReduceReply>(reply, not_here_);
+  }
+  v1::ReduceRequest asked = TakeMessage(request);
+  if (caller->known) {
+    const absl::Status status = gate_->CheckSession(
+        *caller, coordinator_->OwnerOf(asked.epoch(), asked.session()), kReduce,
+        asked.session());
+    if (!status.ok()) return AnswerNow<v1::ReduceReply>(reply, status);
+  }
+  ReduceCall call;
+  call.session = asked.session();
+  call.name = {asked.giver(), asked.call()};
+  call.withdraw = asked.withdraw();
+  call.what = std::move(*asked.mutable_what());
+  call.values.assign(asked.values().begin(), asked.values().end());
+  auto poll = LongPoll<v1::ReduceReply>::Make(reply);
+  auto* reactor = poll.get();
+  const uint64_t number =
+      coordinator_->Reduce(asked.epoch(), std::move(call),
+                           [poll](const absl::StatusOr<ReduceAnswer>& answer) {
+                             if (answer.ok()) {
+                               poll->Answer(ReplyOf(*answer));
+                             } else {
+                               poll->Answer(answer.status());
+                             }
+                           });
+  poll->set_on_gone([this, number] { coordinator_->CancelReduce(number); });
+  return reactor;
+}
+
+void ManifestBook::ForgetUnheld() {
+  entries_.erase(
+      std::remove_if(entries_.begin(), entries_.end(),
+                     [](const Entry& one) { return one.manifest.expired(); }),
+      entries_.end());
+}
+
+std::shared_ptr<const Manifest> ManifestBook::Find(absl::string_view message) {
+  for (const Entry& one : entries_) {
+    if (*one.message == message) return one.manifest.lock();
+  }
+  return nullptr;
+}
+
+absl::Status ManifestBook::CheckRoom(int64_t num_bytes,
+                                     const std::string& identity) {
+  int64_t all = 0;
+  int64_t own = 0;
+  for (const Entry& one : entries_) {
+    all += one.num_bytes;
+    if (one.identity == identity) own += one.num_bytes;
+  }
+  // One alone always fits: it may be the job's.
+  if (own > 0 && own + num_bytes > max_own_bytes_) {
+    return LimitError("bytes of manifests",
+                      identity.empty()
+                          ? "callers without an identity"
+                          : absl::StrCat("identity ", Quoted(identity)),
+                      absl::StrCat(own + num_bytes),
+                      absl::StrCat(max_own_bytes_, " at a time"));
+  }
+  if (all > 0 && all + num_bytes > max_bytes_) {
+    return LimitError("bytes of manifests", "all callers",
+                      absl::StrCat(all + num_bytes),
+                      absl::StrCat(max_bytes_, " at a time"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SharedManifest> ManifestBook::Take(absl::string_view message,
+                                                  const std::string& identity) {
+  MutexLock lock(&mutex_);
+  std::shared_ptr<const Manifest> known = Find(message);
+  if (known != nullptr) return SharedManifest(std::move(known));
+  ForgetUnheld();
+  AGG_ASSIGN_OR_RETURN(const ManifestSize size, SizeOfMessage(message));
+  if (size.tensors > kMostTensors) {
+    return FieldError("manifest", absl::StrCat(size.tensors, " tensors"),
+                      absl::StrCat("1 to ", kMostTensors, " tensors"));
+  }
+  Entry entry;
+  entry.identity = identity;
+  entry.num_bytes = ManifestBytes(size) + static_cast<int64_t>(message.size());
+  AGG_RETURN_IF_ERROR(CheckRoom(entry.num_bytes, identity));
+  SharedManifest manifest;
+  {
+    v1::Manifest parsed;
+    if (!parsed.ParseFromArray(message.data(),
+                               static_cast<int>(message.size()))) {
+      return absl::InvalidArgumentError("malformed manifest");
+    }
+    manifest = SharedManifest(FromProto(parsed));
+    // What else the message had is nobody's business.
+    parsed.DiscardUnknownFields();
+    entry.message =
+        std::make_shared<const std::string>(parsed.SerializeAsString());
+  }
+  // Another client may have written the same manifest in another way.
+  known = Find(*entry.message);
+  if (known != nullptr) return SharedManifest(std::move(known));
+  entry.manifest = manifest.share();
+  entries_.push_back(std::move(entry));
+  return manifest;
+}
+
+std::shared_ptr<const std::string> ManifestBook::MessageOf(
+    const SharedManifest& manifest) {
+  MutexLock lock(&mutex_);
+  for (const Entry& one : entries_) {
+    if (one.manifest.lock() == manifest.share()) return one.message;
+  }
+  ForgetUnheld();
+  Entry entry;
+  entry.manifest = manifest.share();
+  entry.message = std::make_shared<const std::string>(
+      ToProto(*manifest).SerializeAsString());
+  entries_.push_back(entry);
+  return entry.message;
+}
 
 // The first renewal begins attendance; each one is answered with RENEWED.
 

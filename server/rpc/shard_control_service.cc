@@ -16,6 +16,7 @@
 #include "proto/protocol_version.h"
 #include "proto/shard_plan.h"
 #include "proto/shared_manifest.h"
+#include "proto/status_conversion.h"
 #include "server/base/address.h"
 #include "server/base/log.h"
 #include "server/base/malloc_tuning.h"
@@ -27,11 +28,115 @@
 #include "server/rpc/admit_call.h"
 #include "server/rpc/long_poll.h"
 #include "server/rpc/phase_conversion.h"
-#include "server/rpc/phase_stream.h"
 #include "server/rpc/raw_message.h"
 #include "server/rpc/shard_link.h"
 
 namespace agg {
+
+absl::Status ShardClaim::Take(uint64_t life, const std::string& coordinator) {
+  if (life_ != 0 && life != life_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the shard is held by another coordinator (", coordinator_,
+                     ", life ", absl::Hex(life_, absl::kZeroPad16),
+                     "); it is free when that one's Attach stream has ended"));
+  }
+  if (life == 0) return absl::OkStatus();
+  life_ = life;
+  coordinator_ = coordinator;
+  ++num_streams_;
+  return absl::OkStatus();
+}
+
+void ShardClaim::Release(uint64_t life) {
+  // Life 0 has taken nothing that could be given back.
+  if (life == 0 || life != life_) return;
+  if (--num_streams_ == 0) life_ = 0;
+}
+
+absl::Status ShardClaim::CheckPromise(uint64_t epoch, uint64_t life) const {
+  if (epoch != promised_epoch_ || life == promised_life_) {
+    return absl::OkStatus();
+  }
+  return absl::AbortedError(absl::StrCat(
+      "epoch ", epoch, " is promised to another coordinator (life ",
+      absl::Hex(promised_life_, absl::kZeroPad16), ")"));
+}
+
+void ShardClaim::Promise(uint64_t epoch, uint64_t life) {
+  promised_epoch_ = epoch;
+  promised_life_ = life;
+}
+
+namespace {
+
+// A checkpoint is written while rounds go on: neither may wait for the other.
+bool IsForFiles(PhaseKind kind) {
+  return kind == PhaseKind::kCheckpointProgress || kind == PhaseKind::kSeal ||
+         kind == PhaseKind::kReadManifest || kind == PhaseKind::kVerify;
+}
+
+}  // namespace
+
+PhaseStream* PhaseStream::Start(ShardEngine* engine,
+                                const PhaseExecutors& executors) {
+  auto* stream = new PhaseStream(engine, executors);
+  stream->StartRead(&stream->request_);
+  return stream;
+}
+
+void PhaseStream::OnReadDone(bool ok) {
+  const absl::Status status =
+      ok ? TakeRequest()
+         : absl::InvalidArgumentError(
+               "the phase has ended before its last message");
+  if (!status.ok()) {
+    Finish(ToGrpcStatus(status));
+  } else if (request_.more()) {
+    StartRead(&request_);
+  } else if (engine_->IsQuick(assembly_.phase())) {
+    Answer(engine_->RunPhase(assembly_.Take()));
+  } else {
+    Executor* const executor = IsForFiles(assembly_.phase().kind)
+                                   ? executors_.files
+                                   : executors_.compute;
+    executor->Run([this] { Answer(engine_->RunPhase(assembly_.Take())); });
+  }
+}
+
+absl::Status PhaseStream::TakeRequest() {
+  const absl::Status status = assembly_.Add(request_);
+  if (!status.ok() || std::exchange(has_phase_, true)) return status;
+  // A phase of several messages takes memory before it is run.
+  return request_.more() ? engine_->CheckEpoch(assembly_.phase().epoch)
+                         : absl::OkStatus();
+}
+
+void PhaseStream::Answer(const absl::StatusOr<PhaseResult>& result) {
+  if (!result.ok()) {
+    Finish(ToGrpcStatus(result.status()));
+    return;
+  }
+  replies_.emplace(*result);
+  WriteNext();
+}
+
+void PhaseStream::WriteNext() {
+  if (!replies_->Next(&reply_)) {
+    Finish(grpc::Status::OK);
+  } else if (replies_->done()) {  // with the status, in one system call
+    StartWriteAndFinish(&reply_, grpc::WriteOptions(), grpc::Status::OK);
+  } else {
+    StartWrite(&reply_);
+  }
+}
+
+void PhaseStream::OnWriteDone(bool ok) {
+  if (ok) {
+    WriteNext();
+  } else {
+    Finish(grpc::Status(grpc::StatusCode::CANCELLED, "cancelled"));
+  }
+}
 
 // Each difference is named with both values, since two people may have written
 // them.

@@ -16,6 +16,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "proto/agg.grpc.pb.h"
@@ -25,15 +26,83 @@
 #include "server/base/clock.h"
 #include "server/base/mutex.h"
 #include "server/round/neighbour_peer.h"
+#include "server/round/phase.h"
 #include "server/rpc/admit_call.h"
 #include "server/rpc/bidi_stream.h"
 #include "server/rpc/copy_streams.h"
 #include "server/rpc/long_poll.h"
+#include "server/rpc/phase_conversion.h"
 #include "server/rpc/row_reports.h"
-#include "server/rpc/shard_claim.h"
 #include "server/shard/shard_engine.h"
 
 namespace agg {
+
+// Whose calls a shard takes: the claim of one coordinator's life on it, from
+// its first Attach stream until its last one has ended. Thread-compatible.
+class ShardClaim {
+ public:
+  // A stream of `life` begins. `coordinator`: its address, for messages.
+  // FAILED_PRECONDITION naming the holder, if another life holds the claim.
+  // Life 0 (a coordinator that sends none) takes a free shard and holds
+  // nothing, as before there were claims.
+  absl::Status Take(uint64_t life, const std::string& coordinator);
+  // A stream for which Take was OK has ended.
+  void Release(uint64_t life);
+
+  // An epoch is promised to one coordinator's life, also when its claim has
+  // ended (P20): ABORTED if `epoch` was promised to another one.
+  absl::Status CheckPromise(uint64_t epoch, uint64_t life) const;
+  void Promise(uint64_t epoch, uint64_t life);
+
+ private:
+  uint64_t life_ = 0;  // 0: free
+  int num_streams_ = 0;
+  std::string coordinator_;
+  uint64_t promised_epoch_ = 0;  // the last one; 0: none
+  uint64_t promised_life_ = 0;
+};
+
+// Where phases run; all outlive the call.
+struct PhaseExecutors {
+  Executor* compute = nullptr;
+  // Those that ask about a checkpoint's files, and seal it.
+  Executor* files = nullptr;
+};
+
+// The reactor of RunPhase: a phase in one or several messages, and its answer
+// likewise. Owns itself until OnDone. A phase runs when its last message is
+// there, and then to its end, though its caller may have gone.
+class PhaseStream
+    : public grpc::ServerBidiReactor<v1::PhaseRequest, v1::PhaseReply> {
+ public:
+  // `engine` outlives the call.
+  static PhaseStream* Start(ShardEngine* engine,
+                            const PhaseExecutors& executors);
+
+ private:
+  PhaseStream(ShardEngine* engine, const PhaseExecutors& executors)
+      : engine_(engine), executors_(executors) {}
+
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override {}
+  void OnDone() override { delete this; }
+
+  // INVALID_ARGUMENT (no phase, or another one than before),
+  // RESOURCE_EXHAUSTED (more than any job needs).
+  absl::Status TakeRequest();
+  // Called once, even if the caller has gone: this is what ends the call.
+  void Answer(const absl::StatusOr<PhaseResult>& result);
+  void WriteNext();
+
+  ShardEngine* const engine_;
+  const PhaseExecutors executors_;
+  v1::PhaseRequest request_;  // being read
+  PhaseAssembly assembly_;    // of the messages so far
+  bool has_phase_ = false;
+  v1::PhaseReply reply_;  // in flight
+  std::optional<PhaseReplies> replies_;
+};
 
 // Which methods of ShardControl are callbacks. Apart from the service for the
 // length of the type.

@@ -16,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -38,16 +39,103 @@
 #include "server/round/shard_options.h"
 #include "server/round/shard_peer.h"
 #include "server/shard/checkpoint_keeper.h"
-#include "server/shard/compute_turn.h"
 #include "server/shard/guarded_backend.h"
 #include "server/shard/open_round.h"
 #include "server/shard/published_version.h"
 #include "server/shard/region_grant.h"
-#include "server/shard/row_releaser.h"
 #include "server/shard/shard_compute.h"
 #include "server/shard/shard_epoch.h"
 
 namespace agg {
+
+// Who computes on a shard: one phase at a time, and in the gaps between phases
+// a thread that computes ahead.
+//
+// A mutex with a gap filler: a thread that starts its next piece of work only
+// when nobody has the turn or waits for it. So the coordinator, which waits for
+// a phase, waits for one piece at most, however many are ready. Thread-safe.
+class ABSL_LOCKABLE ComputeTurn {
+ public:
+  ComputeTurn() = default;
+  // StopFiller, in any case.
+  ~ComputeTurn() { StopFiller(); }
+  ComputeTurn(const ComputeTurn&) = delete;
+  ComputeTurn& operator=(const ComputeTurn&) = delete;
+
+  void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION();
+  // Never waits; whether the caller has the turn now.
+  bool TryLock() ABSL_EXCLUSIVE_TRYLOCK_FUNCTION(true);
+  void Unlock() ABSL_UNLOCK_FUNCTION();
+
+  // Starts the filler's thread, once. It calls `fill` with no lock held, once
+  // for one or several calls of WakeFiller; `fill` takes the turn itself, does
+  // one piece of work, and calls WakeFiller if there is more.
+  void StartFiller(std::function<void()> fill);
+  // Returns when `fill` does not run and will not run any more. Idempotent. No
+  // lock that `fill` takes may be held.
+  void StopFiller();
+  // Never waits for a computation, so the caller may hold locks that `fill`
+  // takes. Does nothing without a filler.
+  void WakeFiller();
+
+ private:
+  void RunFiller(const std::function<void()>& fill);
+
+  Mutex turn_;
+  Mutex mutex_;  // never held while somebody computes
+  CondVar changed_;
+  int num_users_ ABSL_GUARDED_BY(mutex_) = 0;  // have the turn or wait for it
+  bool awake_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread filler_;
+};
+
+// Has the turn for its lifetime.
+class ABSL_SCOPED_LOCKABLE TurnLock {
+ public:
+  explicit TurnLock(ComputeTurn* turn) ABSL_EXCLUSIVE_LOCK_FUNCTION(turn)
+      : turn_(turn) {
+    turn_->Lock();
+  }
+  ~TurnLock() ABSL_UNLOCK_FUNCTION() { turn_->Unlock(); }
+  TurnLock(const TurnLock&) = delete;
+  TurnLock& operator=(const TurnLock&) = delete;
+
+ private:
+  ComputeTurn* const turn_;
+};
+
+// Ends rows on a thread of its own: giving back gigabytes of pinned memory
+// takes long, and whoever finds that nobody needs a row any more holds a lock
+// that all frames take, or is in the midst of a round.
+//
+// Thread-safe.
+class RowReleaser {
+ public:
+  RowReleaser();  // starts the thread
+  // When all that was released has ended.
+  ~RowReleaser();
+  RowReleaser(const RowReleaser&) = delete;
+  RowReleaser& operator=(const RowReleaser&) = delete;
+
+  // Lets go of the row, soon: unless somebody else holds it, it ends on the
+  // thread. Waits for nothing, so that the caller may hold any lock.
+  void Release(std::shared_ptr<const Buffer> row);
+
+  // Returns when what was released so far is let go. No lock may be held that
+  // the end of a row takes.
+  void Wait();
+
+ private:
+  void Run();
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<std::shared_ptr<const Buffer>> rows_ ABSL_GUARDED_BY(mutex_);
+  bool releasing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
 
 // Pulls that wait for a version. It knows nothing about versions, so that it
 // can be tested without a shard.
@@ -103,7 +191,7 @@ class PullQueue {
 
 // Each result is kept, so that a repeated phase gives the same bytes (P7); an
 // error is not kept, so that the phase may be tried again. Errors are those of
-// ShardCompute. Thread-compatible: to be used with the turn (compute_turn.h).
+// ShardCompute. Thread-compatible: to be used with the turn (ComputeTurn).
 // A default-constructed one stands for a round that is not closed.
 class ClosedRound {
  public:

@@ -72,7 +72,7 @@ class ArrayReceiver {
 
 // Frames come from any thread, and take no turn: they wait for the replica's
 // step and for nothing else. All else is part of a phase, with the turn
-// (compute_turn.h). Thread-safe in this sense.
+// (ComputeTurn, shard_engine.h). Thread-safe in this sense.
 class ShardReplica {
  public:
   // Makes the replica of part `ordinal` - 1 on the ring. Errors:

@@ -20,7 +20,6 @@
 #include "server/rpc/admin_service.h"
 #include "server/rpc/bidi_stream.h"
 #include "server/rpc/coordinator_service.h"
-#include "server/rpc/reduction_service.h"
 #include "server/rpc/row_reports.h"
 #include "server/rpc/shard_service.h"
 #include "tests/fuzz/job_input.pb.h"

@@ -24,10 +24,13 @@ LONG_FILES = {
     "server/coordinator/coordinator_state.h": _ONE_LOCK,
     "server/coordinator/coordinator_types.h": "what a call takes and gives",
     "server/coordinator/job_state.h": "the protocol of one epoch: " + _PAGE,
+    "server/coordinator/round_engine.cc": "the phases of a round, and their sums",
     "server/coordinator/round_engine.h": "the phases of a round: " + _PAGE,
     "server/rpc/connection_listener.h": "all that is known of a connection: " +
         _PAGE,
     "server/rpc/phase_conversion.cc": "every field of a phase and its answer",
+    "server/rpc/shard_control_service.h": "all that the coordinator calls: " +
+        _PAGE,
     "server/rpc/stream_pulls.h": "what a reader gets of a version, and when",
     "server/shard/open_round.h": _ONE_LOCK,
     "server/shard/shard_engine.cc": _ONE_LOCK,

@@ -1,4 +1,4 @@
-#include "worker_client/row_placement.h"
+#include "worker_client/row_custody.h"
 
 #include "gtest/gtest.h"
 

@@ -1,4 +1,4 @@
-#include "worker_client/row_schedule.h"
+#include "worker_client/shard_router.h"
 
 #include <utility>
 #include <vector>

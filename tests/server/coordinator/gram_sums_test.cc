@@ -1,4 +1,4 @@
-#include "server/coordinator/gram_sums.h"
+#include "server/coordinator/round_engine.h"
 
 #include <algorithm>
 #include <cmath>

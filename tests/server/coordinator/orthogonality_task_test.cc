@@ -1,4 +1,4 @@
-#include "server/coordinator/orthogonality_task.h"
+#include "server/coordinator/round_engine.h"
 
 #include <cmath>
 #include <vector>

@@ -1,7 +1,7 @@
 #include <limits>
 
 #include "gtest/gtest.h"
-#include "server/coordinator/gram_sums.h"
+#include "server/coordinator/round_engine.h"
 
 namespace agg {
 namespace {

@@ -1,4 +1,3 @@
-#include "server/rpc/listen_check.h"
 
 #include <arpa/inet.h>
 #include <netdb.h>

@@ -1,4 +1,4 @@
-#include "server/rpc/manifest_book.h"
+#include "server/rpc/coordinator_service.h"
 
 #include <memory>
 #include <string>

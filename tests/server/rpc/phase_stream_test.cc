@@ -1,4 +1,4 @@
-#include "server/rpc/phase_stream.h"
+#include "server/rpc/shard_control_service.h"
 
 #include <grpcpp/client_context.h>
 #include <grpcpp/support/sync_stream.h>

@@ -1,5 +1,5 @@
 // Who may attach a shard, and until when (P21).
-#include "server/rpc/shard_claim.h"
+#include "server/rpc/shard_control_service.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

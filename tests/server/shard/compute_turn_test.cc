@@ -1,4 +1,4 @@
-#include "server/shard/compute_turn.h"
+#include "server/shard/shard_engine.h"
 
 #include <atomic>
 #include <thread>

@@ -1,4 +1,4 @@
-#include "server/shard/row_releaser.h"
+#include "server/shard/shard_engine.h"
 
 #include <atomic>
 #include <future>
