@@ -100,7 +100,7 @@ ClientCore::ClientCore(const ClientOptions& options,
              }),
       version_(membership_->view()->reply().version()),
       giver_(DrawGiver()),
-      custody_(HoldsSlices(router_->plan())),
+      ledger_(HoldsSlices(router_->plan())),
       feedback_(MakeErrorFeedback(
           options_.observer ? Manifest() : router_->manifest(), job_.push_dtype,
           options_.error_feedback)) {}
@@ -113,36 +113,36 @@ absl::Status ClientCore::CheckPushes() const {
 
 void ClientCore::CatchUp(const JobView& view) {
   const Standing standing = membership_->standing(view);
-  MutexLock lock(&custody_mutex_);
-  if (view.serial() <= custody_view_) return;
-  custody_view_ = view.serial();
-  const RowName& row = custody_.row();
+  MutexLock lock(&ledger_mutex_);
+  if (view.serial() <= ledger_view_) return;
+  ledger_view_ = view.serial();
+  const RowName& row = ledger_.row();
   // Whether or not newer parameters were pulled since, and other views passed.
-  const bool gone_back = view.num_rewinds() != custody_rewinds_;
-  custody_rewinds_ = view.num_rewinds();
+  const bool gone_back = view.num_rewinds() != ledger_rewinds_;
+  ledger_rewinds_ = view.num_rewinds();
   if (row.session != view.session() ||
       (!row.seed && (standing != Standing::kGood || gone_back))) {
-    custody_.Forget();
+    ledger_.Forget();
   }
   if (gone_back && feedback_ != nullptr) feedback_->Forget();
-  custody_.NewEpoch(view.lives());
+  ledger_.NewEpoch(view.lives());
 }
 
 absl::StatusOr<std::vector<int>> ClientCore::Owed(const View& view,
                                                   const RowName& name) {
-  MutexLock lock(&custody_mutex_);
+  MutexLock lock(&ledger_mutex_);
   // Another thread is in a later view already: this one is over.
-  if (custody_view_ != view->serial()) return Ended(*view);
-  if (!(custody_.row() == name)) return std::vector<int>();
-  return custody_.Owed(view->lives());
+  if (ledger_view_ != view->serial()) return Ended(*view);
+  if (!(ledger_.row() == name)) return std::vector<int>();
+  return ledger_.Owed(view->lives());
 }
 
 void ClientCore::TakeReceipts(const View& view, const RowName& name) {
-  MutexLock lock(&custody_mutex_);
+  MutexLock lock(&ledger_mutex_);
   for (const RowPusher::Receipt& receipt : pusher_->receipts()) {
     if (receipt.landed) regions_.Land(*view, name, receipt.shard);
-    custody_.Acknowledge(receipt.shard, view->lives(), receipt.landed,
-                         receipt.crc32c);
+    ledger_.Acknowledge(receipt.shard, view->lives(), receipt.landed,
+                        receipt.crc32c);
   }
 }
 
@@ -152,7 +152,7 @@ std::set<int> ClientCore::DevicesFor(const GrowingRow& row) const {
 }
 
 absl::Status ClientCore::PushOwed(const View& view, const RowName& name,
-                                  GrowingRow* row, TripWish* wish) {
+                                  GrowingRow* row, TripRequest* requested) {
   absl::StatusOr<std::vector<int>> owed = Owed(view, name);
   if (!owed.ok()) return owed.status();
   if (owed->empty()) return view->over()->status();
@@ -169,9 +169,9 @@ absl::Status ClientCore::PushOwed(const View& view, const RowName& name,
   meta.set_round(name.round);
   meta.set_kind(name.seed ? v1::SEED : v1::GRADIENT);
   meta.set_attempt(name.attempt);
-  if (MayTry(*view, *owed, wish)) {
-    AGG_RETURN_IF_ERROR(TryTrip(view, meta, name, row, wish));
-    if (wish->outcome.has_value()) return absl::OkStatus();
+  if (MayTry(*view, *owed, requested)) {
+    AGG_RETURN_IF_ERROR(TryTrip(view, meta, name, row, requested));
+    if (requested->outcome.has_value()) return absl::OkStatus();
     owed = Owed(view, name);
     if (!owed.ok()) return owed.status();
     if (owed->empty()) return view->over()->status();
@@ -185,15 +185,15 @@ absl::Status ClientCore::PushOwed(const View& view, const RowName& name,
   }
   TakeReceipts(view, name);
   if (row->complete()) {
-    MutexLock lock(&custody_mutex_);
-    if (custody_.row() == name) custody_.NoteAbsent(row->absent_tensors());
+    MutexLock lock(&ledger_mutex_);
+    if (ledger_.row() == name) ledger_.NoteAbsent(row->absent_tensors());
   }
   return status;
 }
 
 absl::Status ClientCore::PushOnce(const View& view, uint64_t round,
                                   GrowingRow* row, RowName* name,
-                                  TripWish* wish) {
+                                  TripRequest* requested) {
   CatchUp(*view);
   absl::Status status = membership_->CheckStanding(*view);
   const bool past = IsPast(*view, round);
@@ -206,23 +206,23 @@ absl::Status ClientCore::PushOnce(const View& view, uint64_t round,
         "compute on what was pulled since");
   }
   if (name->session == 0) {
-    MutexLock custody_lock(&custody_mutex_);
-    *name = custody_.Begin(/*seed=*/false, round, view->session());
+    MutexLock ledger_lock(&ledger_mutex_);
+    *name = ledger_.Begin(/*seed=*/false, round, view->session());
     if (feedback_ != nullptr) feedback_->Begin(*name);
   }
   if (past) return absl::OkStatus();
-  return PushOwed(view, *name, row, wish);
+  return PushOwed(view, *name, row, requested);
 }
 
 absl::Status ClientCore::PushRow(uint64_t round, GrowingRow* row,
                                  CancelSource* cancel, RowName* name,
-                                 TripWish* wish) {
+                                 TripRequest* requested) {
   name->round = round;
   if (!push_turn_.Take(cancel)) return cancel->status();
   const absl::Status status = membership_->Persist(
       {absl::InfiniteFuture(), cancel},
       [&](const View& view) ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_turn_) {
-        return PushOnce(view, round, row, name, wish);
+        return PushOnce(view, round, row, name, requested);
       });
   push_turn_.Give();
   return status;
@@ -248,20 +248,20 @@ absl::StatusOr<RoundOutcome> ClientCore::CommitOnce(const View& view,
   }
   v1::CommitRequest request = CommitOf(row, info);
   {
-    MutexLock lock(&custody_mutex_);
+    MutexLock lock(&ledger_mutex_);
     // As in PushOwed: what was lost, was lost in a later epoch than the view's.
-    if (custody_view_ != view->serial()) return view->over()->status();
-    if (custody_.row() == row) {
-      if (custody_.lost()) {
+    if (ledger_view_ != view->serial()) return view->over()->status();
+    if (ledger_.row() == row) {
+      if (ledger_.lost()) {
         return absl::DataLossError(absl::StrCat(
-            ToString(view->names()[custody_.Owed(view->lives()).front()]),
+            ToString(view->names()[ledger_.Owed(view->lives()).front()]),
             " has lost the row that it had acknowledged; Push again, and ",
             "Commit"));
       }
-      const std::vector<uint32_t> sums = custody_.row_crc32c();
+      const std::vector<uint32_t> sums = ledger_.row_crc32c();
       request.mutable_row_crc32c()->Add(sums.begin(), sums.end());
-      request.set_absent_tensors(custody_.absent_tensors());
-      custody_.Commit();
+      request.set_absent_tensors(ledger_.absent_tensors());
+      ledger_.Commit();
     }
   }
   return session_.Commit(*view, std::move(request), limit, info.traceparent);
@@ -278,8 +278,8 @@ absl::StatusOr<RoundOutcome> ClientCore::CommitRow(const RowName& row,
     return outcome.status();
   }));
   {
-    MutexLock lock(&custody_mutex_);
-    if (custody_.row() == row) custody_.Know();
+    MutexLock lock(&ledger_mutex_);
+    if (ledger_.row() == row) ledger_.Know();
   }
   Audit(row, *outcome);
   return outcome;
@@ -295,8 +295,8 @@ void ClientCore::Audit(const RowName& row, const RoundOutcome& outcome) {
   push.version = outcome.version;
   push.made = outcome.made;
   {
-    MutexLock lock(&custody_mutex_);
-    if (custody_.row() == row) push.row_crc32c = custody_.row_crc32c();
+    MutexLock lock(&ledger_mutex_);
+    if (ledger_.row() == row) push.row_crc32c = ledger_.row_crc32c();
     if (feedback_ != nullptr) feedback_->Settle(row, outcome.included);
   }
   audit_.Add(push);
@@ -306,8 +306,8 @@ RowName ClientCore::LastRow() const {
   const uint64_t round = version_;
   RowName row;
   {
-    MutexLock lock(&custody_mutex_);
-    row = custody_.Find(/*seed=*/false, round);
+    MutexLock lock(&ledger_mutex_);
+    row = ledger_.Find(/*seed=*/false, round);
   }
   row.round = round;  // also if nothing was pushed
   return row;
@@ -550,37 +550,36 @@ absl::StatusOr<RoundOutcome> ClientCore::Wait(uint64_t version,
       membership_->Persist(limit, [&](const View& view) -> absl::Status {
         AGG_RETURN_IF_ERROR(CheckAwaited(*view, version));
         {
-          MutexLock lock(&custody_mutex_);
-          row = custody_.Find(/*seed=*/false, round);
+          MutexLock lock(&ledger_mutex_);
+          row = ledger_.Find(/*seed=*/false, round);
         }
         outcome = session_.WaitRound(*view, round, row, limit);
         return outcome.status();
       }));
-  MutexLock lock(&custody_mutex_);
+  MutexLock lock(&ledger_mutex_);
   if (feedback_ != nullptr) feedback_->Settle(row, outcome->included);
   return outcome;
 }
 
-absl::StatusOr<RoundOutcome> ClientCore::FinishRound(const absl::Status& pushed,
-                                                     const RowName& name,
-                                                     GrowingRow* row,
-                                                     const TripWish& wish) {
-  const PullInto& into = *wish.into;
+absl::StatusOr<RoundOutcome> ClientCore::FinishRound(
+    const absl::Status& pushed, const RowName& name, GrowingRow* row,
+    const TripRequest& requested) {
+  const PullInto& into = *requested.into;
   RowName asked;  // without a session: not a row that all shards had
   asked.round = name.round;
   if (pushed.ok()) asked = name;
   absl::StatusOr<RoundOutcome> outcome = absl::UnknownError("not asked");
   if (!pushed.ok()) {
     outcome = pushed;
-  } else if (wish.outcome.has_value()) {
-    outcome = *wish.outcome;
+  } else if (requested.outcome.has_value()) {
+    outcome = *requested.outcome;
     Audit(name, *outcome);
-    if (wish.pulled) {
+    if (requested.pulled) {
       AddLost(*row, &*outcome);
       return Told(*std::move(outcome), into);
     }
   } else {
-    outcome = CommitRow(name, *wish.info, row, into.cancel);
+    outcome = CommitRow(name, *requested.info, row, into.cancel);
   }
   if (!outcome.ok()) outcome = Missed(asked, outcome.status(), into.cancel);
   if (!outcome.ok()) return outcome;
@@ -755,7 +754,7 @@ absl::StatusOr<std::vector<const char*>> ClientCore::RowSlices() {
       slices[slice] = owners.back()->row->Address(slice);
     }
   }
-  MutexLock lock(&custody_mutex_);
+  MutexLock lock(&ledger_mutex_);
   for (auto& owner : owners) {
     if (std::find(row_owners_.begin(), row_owners_.end(), owner) ==
         row_owners_.end()) {
@@ -889,8 +888,8 @@ absl::Status ClientCore::PushSeed(const View& view, GrowingRow* seed,
   // on shards that live: their receipts say nothing.
   if (row->session != view->session() ||
       (pushes && *row_epoch != view->epoch())) {
-    MutexLock custody_lock(&custody_mutex_);
-    *row = custody_.Begin(/*seed=*/true, 0, view->session());
+    MutexLock ledger_lock(&ledger_mutex_);
+    *row = ledger_.Begin(/*seed=*/true, 0, view->session());
     *row_epoch = view->epoch();
   }
   return pushes ? PushOwed(view, *row, seed) : absl::OkStatus();
@@ -928,8 +927,8 @@ absl::StatusOr<RoundOutcome> ClientCore::Seed(
         return outcome.status();
       }));
   version_ = outcome->version;
-  MutexLock lock(&custody_mutex_);
-  if (custody_.row() == row) custody_.Know();
+  MutexLock lock(&ledger_mutex_);
+  if (ledger_.row() == row) ledger_.Know();
   return outcome;
 }
 
@@ -995,8 +994,8 @@ std::vector<int> ClientCore::ShardsOfTrip(const JobView& view) {
 }
 
 bool ClientCore::MayTry(const JobView& view, const std::vector<int>& owed,
-                        const TripWish* wish) {
-  return wish != nullptr && pusher_->takes_trips() && !owed.empty() &&
+                        const TripRequest* requested) {
+  return requested != nullptr && pusher_->takes_trips() && !owed.empty() &&
          owed == ShardsOfTrip(view);
 }
 
@@ -1017,8 +1016,8 @@ absl::Status ClientCore::AwaitDevices(const View& view, const GrowingRow& row,
 
 absl::Status ClientCore::TryTrip(const View& view, const v1::FrameMeta& meta,
                                  const RowName& name, GrowingRow* row,
-                                 TripWish* wish) {
-  const PullInto& into = *wish->into;
+                                 TripRequest* requested) {
+  const PullInto& into = *requested->into;
   AGG_RETURN_IF_ERROR(AwaitDevices(view, *row, into));
   PullTarget target;
   target.epoch = view->epoch();
@@ -1031,10 +1030,10 @@ absl::Status ClientCore::TryTrip(const View& view, const v1::FrameMeta& meta,
   into.arrivals->Begin(origin);
   ParameterSink sink(router_.get(), into.targets(), target, into.arrivals);
   trip.sink = &sink;
-  trip.commit = CommitOf(name, *wish->info);
+  trip.commit = CommitOf(name, *requested->info);
   trip.commit.set_epoch(meta.epoch());
   trip.commit.set_session(meta.session());
-  trip.commit.set_traceparent(wish->info->traceparent);
+  trip.commit.set_traceparent(requested->info->traceparent);
   trip.commit.set_absent_tensors(row->absent_tensors());
   trip.pull.set_epoch(meta.epoch());
   trip.pull.set_version(target.version);
@@ -1048,33 +1047,33 @@ absl::Status ClientCore::TryTrip(const View& view, const v1::FrameMeta& meta,
   TakeReceipts(view, name);
   {
     // An ordinary Commit may follow.
-    MutexLock lock(&custody_mutex_);
-    if (custody_.row() == name) {
-      custody_.NoteAbsent(trip.commit.absent_tensors());
+    MutexLock lock(&ledger_mutex_);
+    if (ledger_.row() == name) {
+      ledger_.NoteAbsent(trip.commit.absent_tensors());
     }
   }
-  if (status.ok()) NoteTrip(view, name, trip, wish);
+  if (status.ok()) NoteTrip(view, name, trip, requested);
   return absl::OkStatus();  // else ordinary calls go on
 }
 
 void ClientCore::NoteTrip(const View& view, const RowName& name,
-                          const RoundTrip& trip, TripWish* wish) {
+                          const RoundTrip& trip, TripRequest* requested) {
   if (!trip.outcome.has_value()) return;
-  wish->outcome = session_.Note(*view, *trip.outcome);
+  requested->outcome = session_.Note(*view, *trip.outcome);
   const uint64_t version = name.round + 1;
-  const bool makes_it = wish->outcome->version == version;
+  const bool makes_it = requested->outcome->version == version;
   // What has come of it is good in the next epoch, too.
   if (makes_it) {
-    wish->into->arrivals->Begin({version, view->past(), view->epoch()});
+    requested->into->arrivals->Begin({version, view->past(), view->epoch()});
   }
   {
-    MutexLock lock(&custody_mutex_);
-    if (custody_.row() == name) custody_.Know();
+    MutexLock lock(&ledger_mutex_);
+    if (ledger_.row() == name) ledger_.Know();
   }
   // A version that came in an epoch that has ended is pulled again.
-  wish->pulled =
+  requested->pulled =
       trip.pulled && makes_it && membership_->NoteHeld(*view, version);
-  if (wish->pulled) version_ = version;
+  if (requested->pulled) version_ = version;
 }
 
 }  // namespace agg

@@ -26,8 +26,8 @@
 #include "worker_client/pull_into.h"
 #include "worker_client/pull_stream.h"
 #include "worker_client/retry.h"
-#include "worker_client/row_custody.h"
 #include "worker_client/row_encoding.h"
+#include "worker_client/row_ledger.h"
 #include "worker_client/row_pusher.h"
 #include "worker_client/shard_regions.h"
 #include "worker_client/shard_router.h"
@@ -50,19 +50,19 @@ class ClientCore {
   absl::Status CheckPushes() const;
   // Pushes a row of a gradient for `round`, while its tensors come. `name`
   // becomes the name of its attempt, as soon as it has one. `cancel` ends this.
-  // `wish`: what is tried at once with a complete row (P41); may be null.
+  // `requested`: what is tried at once with a complete row (P41); may be null.
   absl::Status PushRow(uint64_t round, GrowingRow* row, CancelSource* cancel,
-                       RowName* name, TripWish* wish);
+                       RowName* name, TripRequest* requested);
   RowName LastRow() const;  // of version(), as last pushed
   absl::StatusOr<RoundOutcome> Commit(const RowName& row, const PushInfo& info,
                                       CancelSource* cancel) {
     return CommitRow(row, info, nullptr, cancel);
   }
   // Does what follows a row's push in a round: PushPull's contract. `pushed`:
-  // how PushRow has ended; `wish`: what came of this wish.
+  // how PushRow has ended; `requested`: what came of that request.
   absl::StatusOr<RoundOutcome> FinishRound(const absl::Status& pushed,
                                            const RowName& name, GrowingRow* row,
-                                           const TripWish& wish);
+                                           const TripRequest& requested);
   absl::Status Pull(uint64_t version, const PullInto& into);
   absl::StatusOr<uint64_t> PullLatest(const PullInto& into);
   absl::StatusOr<std::vector<MutableTensorView>> RowTensors();
@@ -102,7 +102,7 @@ class ClientCore {
   void CatchUp(const JobView& view);
   // Pushes the row to the shards that lack it.
   absl::Status PushOwed(const View& view, const RowName& name, GrowingRow* row,
-                        TripWish* wish = nullptr)
+                        TripRequest* requested = nullptr)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_turn_);
   // Returns the devices by which the row's side is chosen when it begins: those
   // of its tensors, but while it is not complete and all tensors that have come
@@ -113,25 +113,27 @@ class ClientCore {
   absl::StatusOr<std::vector<int>> Owed(const View& view, const RowName& name);
   // Does the work of PushRow in one epoch.
   absl::Status PushOnce(const View& view, uint64_t round, GrowingRow* row,
-                        RowName* name, TripWish* wish)
+                        RowName* name, TripRequest* requested)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_turn_);
   // Returns the shards that rows go to in one trip; none: they do not.
   std::vector<int> ShardsOfTrip(const JobView& view);
   // Whether the row may go in one trip.
   bool MayTry(const JobView& view, const std::vector<int>& owed,
-              const TripWish* wish) ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_turn_);
+              const TripRequest* requested)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_turn_);
   // Tries to push the row in one trip. What has not come is to be asked for
   // with ordinary calls. OK: it went, or ordinary calls may; else what the
   // devices' wait ended with.
   absl::Status TryTrip(const View& view, const v1::FrameMeta& meta,
-                       const RowName& name, GrowingRow* row, TripWish* wish)
+                       const RowName& name, GrowingRow* row,
+                       TripRequest* requested)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_turn_);
   // Waits for all that the row's and the targets' devices were given to do.
   absl::Status AwaitDevices(const View& view, const GrowingRow& row,
                             const PullInto& into);
   // Writes down what has come of the trip.
   void NoteTrip(const View& view, const RowName& name, const RoundTrip& trip,
-                TripWish* wish);
+                TripRequest* requested);
   DType PullDType(const PullInto& into) const {
     return into.precision == Precision::kFull ? DType::kF32 : job_.pull_dtype;
   }
@@ -210,13 +212,13 @@ class ClientCore {
   View pusher_view_ ABSL_GUARDED_BY(push_turn_);  // outlives the pusher
   std::unique_ptr<RowPusher> pusher_ ABSL_GUARDED_BY(push_turn_);
   std::set<int> last_devices_ ABSL_GUARDED_BY(push_turn_);
-  mutable Mutex custody_mutex_;  // a Push has the turn until its end
-  RowCustody custody_ ABSL_GUARDED_BY(custody_mutex_);
+  mutable Mutex ledger_mutex_;  // a Push has the turn until its end
+  RowLedger ledger_ ABSL_GUARDED_BY(ledger_mutex_);
   // What RowSlices gave points into these.
   std::vector<std::shared_ptr<const MappedRegions>> row_owners_
-      ABSL_GUARDED_BY(custody_mutex_);
-  uint64_t custody_view_ ABSL_GUARDED_BY(custody_mutex_) = 0;  // serial number
-  uint64_t custody_rewinds_ ABSL_GUARDED_BY(custody_mutex_) = 0;
+      ABSL_GUARDED_BY(ledger_mutex_);
+  uint64_t ledger_view_ ABSL_GUARDED_BY(ledger_mutex_) = 0;  // serial number
+  uint64_t ledger_rewinds_ ABSL_GUARDED_BY(ledger_mutex_) = 0;
   // Null: there is no error feedback. It is begun with the turn and the mutex;
   // its residuals are the pusher's.
   const std::unique_ptr<ErrorFeedback> feedback_;

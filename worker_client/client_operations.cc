@@ -41,7 +41,7 @@ ClientOperations::Row ClientOperations::WithOperation(Row made) {
   made->operation = std::make_shared<OperationState>(
       [core = core_, made](OperationState* self) {
         return core->PushRow(made->round, &made->row, self->cancel(),
-                             &made->name, made->wish);
+                             &made->name, made->requested);
       },
       [made](const absl::Status& reason) { made->row.Cancel(reason); });
   return made;
@@ -207,15 +207,16 @@ ClientOperations::State ClientOperations::MakeRound(RoundWork round) {
         PullInto into = work->into;
         into.arrivals = self->arrivals.get();
         into.cancel = self->cancel();
-        TripWish wish;
-        wish.info = &work->info;
-        wish.into = &into;
+        TripRequest requested;
+        requested.info = &work->info;
+        requested.into = &into;
         PushedRow& row = *work->taken.row;
         // What was begun before goes on with ordinary calls.
-        if (work->taken.made && row.name.session == 0) row.wish = &wish;
+        if (work->taken.made && row.name.session == 0)
+          row.requested = &requested;
         const absl::Status pushed = row.operation->Wait();
         const auto outcome =
-            core->FinishRound(pushed, row.name, &row.row, wish);
+            core->FinishRound(pushed, row.name, &row.row, requested);
         if (outcome.ok()) self->outcome = *outcome;
         return outcome.status();
       },

@@ -20,7 +20,7 @@
 #include "worker_client/operation.h"
 #include "worker_client/operation_runner.h"
 #include "worker_client/pull_into.h"
-#include "worker_client/row_custody.h"
+#include "worker_client/row_ledger.h"
 #include "worker_client/row_pusher.h"
 #include "worker_client/shard_router.h"
 #include "worker_client/tensor_devices.h"
@@ -73,7 +73,7 @@ class ClientOperations {
     GrowingRow row;
     const uint64_t round;
     // Set before the operation is run, by who runs it; else it stays null.
-    TripWish* wish = nullptr;
+    TripRequest* requested = nullptr;
     RowName name;  // when the operation is done
     State operation;
   };

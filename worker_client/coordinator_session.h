@@ -17,7 +17,7 @@
 #include "worker_client/membership.h"
 #include "worker_client/outcome_watch.h"
 #include "worker_client/retry.h"
-#include "worker_client/row_custody.h"
+#include "worker_client/row_ledger.h"
 
 namespace agg {
 

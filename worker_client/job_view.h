@@ -22,7 +22,7 @@
 #include "worker_client/client_event.h"
 #include "worker_client/client_types.h"
 #include "worker_client/retry.h"
-#include "worker_client/row_custody.h"
+#include "worker_client/row_ledger.h"
 
 namespace agg {
 

@@ -15,7 +15,7 @@
 #include "kernels/dtype.h"
 #include "proto/shard_plan.h"
 #include "server/base/mutex.h"
-#include "worker_client/row_custody.h"
+#include "worker_client/row_ledger.h"
 
 namespace agg {
 

@@ -103,7 +103,7 @@ struct RoundTrip {
 
 // What a worker wants to be tried in one trip. REQUIRES: what is pointed to
 // outlives it.
-struct TripWish {
+struct TripRequest {
   const PushInfo* info = nullptr;
   const PullInto* into = nullptr;
 

@@ -27,7 +27,7 @@
 #include "worker_client/device_row.h"
 #include "worker_client/job_view.h"
 #include "worker_client/row_encoding.h"
-#include "worker_client/row_custody.h"
+#include "worker_client/row_ledger.h"
 #include "worker_client/shard_router.h"
 #include "worker_client/tensor_devices.h"
 

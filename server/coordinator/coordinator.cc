@@ -52,7 +52,7 @@ Coordinator::Coordinator(const CoordinatorOptions& options,
       phase_watch_(clock, options.phase_timeout, peers_.names()),
       engine_(options, &peers_, &phase_watch_),
       reporter_(std::move(on_report)),
-      loss_listener_(std::make_shared<LossListener>(
+      shard_events_(std::make_shared<ShardEvents>(
           [this](uint64_t epoch, const absl::Status& reason) {
             LoseEpoch(epoch, reason);
           },
@@ -72,16 +72,16 @@ Coordinator::Coordinator(const CoordinatorOptions& options,
   });
   for (int ordinal = 0; ordinal < static_cast<int>(peers_.size()); ++ordinal) {
     peers_.peer(ordinal)->SetOnDraining(
-        [listener = loss_listener_, ordinal](uint64_t epoch) {
+        [listener = shard_events_, ordinal](uint64_t epoch) {
           listener->NotifyDraining(epoch, ordinal);
         });
     peers_.peer(ordinal)->SetOnComplete(
-        [listener = loss_listener_, ordinal](
+        [listener = shard_events_, ordinal](
             uint64_t epoch, const std::vector<CompleteRow>& rows) {
           listener->NotifyComplete(epoch, ordinal, rows);
         });
     peers_.peer(ordinal)->SetOnOffer(
-        [listener = loss_listener_, ordinal](
+        [listener = shard_events_, ordinal](
             uint64_t epoch, std::shared_ptr<const CloseOffer> offer) {
           listener->NotifyOffer(epoch, ordinal, std::move(offer));
         });
@@ -112,7 +112,7 @@ Coordinator::~Coordinator() {
   refused.Run();
   EndOrder(absl::UnavailableError("the coordinator is shutting down"));
   reporter_.Flush();  // while what it calls back to can still ask this object
-  loss_listener_->Stop();
+  shard_events_->Stop();
   // Each queued call is refused now; its caller has to hear of it.
   for (;;) {
     const bool called = RunOperation();
@@ -229,14 +229,15 @@ void Coordinator::Evict(int32_t rank, const std::string& reason,
   if (!status.ok()) done(status);
 }
 
-// --- Attendance and leases ---------------------------------------------------
+// --- EventStreams and leases
+// ---------------------------------------------------
 
 absl::StatusOr<uint64_t> Coordinator::Attend(uint64_t epoch, uint64_t session,
                                              EventCallback on_event) {
   MutexLock lock(&mutex_);
   AGG_RETURN_IF_ERROR(state_.CheckAcceptingCalls(epoch));
   AGG_RETURN_IF_ERROR(state_.job()->Renew(session, clock_->Now()));
-  return state_.attendance()->Open(session, std::move(on_event));
+  return state_.event_streams()->Open(session, std::move(on_event));
 }
 
 absl::StatusOr<uint64_t> Coordinator::Renew(uint64_t epoch, uint64_t session,
@@ -247,7 +248,7 @@ absl::StatusOr<uint64_t> Coordinator::Renew(uint64_t epoch, uint64_t session,
 
 void Coordinator::Detach(uint64_t stream) {
   MutexLock lock(&mutex_);
-  const std::optional<uint64_t> session = state_.attendance()->Close(stream);
+  const std::optional<uint64_t> session = state_.event_streams()->Close(stream);
   if (!session.has_value()) return;
   // A session that has ended needs no grace.
   state_.job()->BeginGrace(*session, clock_->Now()).IgnoreError();
@@ -941,7 +942,7 @@ absl::Status Coordinator::AttachAll(uint64_t epoch,
                                     std::vector<ShardInventory>* inventories) {
   return peers_.ForEach([&](int ordinal, ShardPeer* peer) {
     absl::StatusOr<ShardInventory> inventory = peer->Attach(
-        epoch, [listener = loss_listener_, epoch](const absl::Status& reason) {
+        epoch, [listener = shard_events_, epoch](const absl::Status& reason) {
           listener->Notify(epoch, reason);
         });
     if (inventory.ok()) (*inventories)[ordinal] = *std::move(inventory);

@@ -61,7 +61,7 @@ class Coordinator {
   using GoneCallback = std::function<bool()>;
   using JoinCallback = std::function<void(absl::StatusOr<JoinResult>)>;
   using ReportCallback = std::function<void(const RoundReport&)>;
-  using EventCallback = Attendance::EventCallback;
+  using EventCallback = EventStreams::EventCallback;
   // Text that names another coordinator of the job, or "" if there is none.
   using FindOther = std::function<std::string()>;
 
@@ -417,7 +417,7 @@ class Coordinator {
   // Checkpoints that were made before this epoch do not count: an operator's
   // order or the configuration has said that the job begins anew.
   std::optional<uint64_t> begun_anew_;
-  const std::shared_ptr<LossListener> loss_listener_;  // peers hold it, too
+  const std::shared_ptr<ShardEvents> shard_events_;  // peers hold it, too
 
   JoinQueue joins_;
 

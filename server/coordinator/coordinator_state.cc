@@ -245,7 +245,7 @@ DeferredCalls CoordinatorState::EndLastEpoch(const absl::Status& reason,
   calls.Add(Broadcast({JobEventKind::kShardLost, job_->version(),
                        std::string(no_epoch_.message())}));
   // Streams of the former epoch may still be open; their ends mean nothing.
-  attendance_.ForgetAll();
+  event_streams_.ForgetAll();
   awaited_.Begin(0);
   return calls;
 }
@@ -309,7 +309,7 @@ bool CoordinatorState::FinishRound(const ClosingRound& round, absl::Time now,
   AdoptNextCombination();
   outcome.finished = job_->finished();  // max_rounds may end the job, too
   recent_rounds_.Add(*report, outcome, now);
-  const std::string line = remark_lines_.Next(*report, skipped_, now);
+  const std::string line = repeated_messages_.Next(*report, skipped_, now);
   if (!line.empty()) LogWarning("round ", round.round, ": ", line);
   if (report->applied && num_skipped > 1) {
     LogInfo("round ", round.round, " was applied, after ", num_skipped,
@@ -775,7 +775,8 @@ void CoordinatorState::NoteWaves(const CompleteRow& row) {
 
 DeferredCalls CoordinatorState::Broadcast(const JobEvent& event) const {
   DeferredCalls calls;
-  for (const Attendance::EventCallback& callback : attendance_.AllCallbacks()) {
+  for (const EventStreams::EventCallback& callback :
+       event_streams_.AllCallbacks()) {
     calls.Add([callback, event] { callback(event); });
   }
   return calls;
@@ -848,14 +849,14 @@ DeferredCalls CoordinatorState::Announce(const JobEffects& effects) {
   for (const auto& [session, event] : effects.events) {
     if (session == 0) {  // for everybody
       calls.Add(Broadcast(event));
-    } else if (attendance_.Attends(session)) {
-      calls.Add([callback = attendance_.CallbackOf(session), event = event] {
+    } else if (event_streams_.Attends(session)) {
+      calls.Add([callback = event_streams_.CallbackOf(session), event = event] {
         callback(event);
       });
     }
   }
   for (const auto& [session, reason] : effects.ended) {
-    attendance_.Forget(session);
+    event_streams_.Forget(session);
     awaited_.Forget(session);
     calls.Add(waiters_.FailSession(session, reason));
     calls.Add(reductions_.FailSession(session, reason));
@@ -993,7 +994,7 @@ WorkerState CoordinatorState::StateOf(const Member& member, bool over,
   worker.rank = member.rank;
   worker.client = member.client;
   worker.committed = job_->contributions().count(member.rank) != 0;
-  worker.attending = attendance_.Attends(member.session);
+  worker.attending = event_streams_.Attends(member.session);
   worker.lease_remaining = member.lease_end - now;
   worker.transports = member.transports;
   const RankArrivals arrivals = arrivals_.Of(member.rank);

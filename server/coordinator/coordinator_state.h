@@ -224,7 +224,7 @@ class CoordinatorState {
   const CombineOptions& combine() const { return combine_; }
 
   // --- Whom to tell.
-  Attendance* attendance() { return &attendance_; }
+  EventStreams* event_streams() { return &event_streams_; }
   OutcomeWaiters* waiters() { return &waiters_; }
   DeferredCalls Broadcast(const JobEvent& event) const;
   // Events and ends of sessions, and whatever answers they bring about. What
@@ -282,7 +282,7 @@ class CoordinatorState {
   FloorWatch floor_;
   SkippedRun skipped_;
   ReplicaWatch replicas_;
-  RemarkLines remark_lines_;
+  RepeatedMessages repeated_messages_;
   EqualRowsRun equal_rows_;
   ArrivalTimes arrivals_;
   AwaitedCommits awaited_;
@@ -313,7 +313,7 @@ class CoordinatorState {
   uint64_t last_epoch_ = 0;
   absl::Time next_attach_at_ = absl::InfinitePast();
   std::optional<absl::Time> standby_logged_at_;  // nothing: no standby
-  Attendance attendance_;
+  EventStreams event_streams_;
   OutcomeWaiters waiters_;
   SmallReductions reductions_;
   CombineOptions combine_;                      // of the open round

@@ -16,13 +16,13 @@ namespace agg {
 // which knows sessions and leases, because a stream's end is not a session's
 // end.
 
-uint64_t Attendance::Open(uint64_t session, EventCallback on_event) {
+uint64_t EventStreams::Open(uint64_t session, EventCallback on_event) {
   const uint64_t number = next_number_++;
   newest_[session] = {number, std::move(on_event)};
   return number;
 }
 
-std::optional<uint64_t> Attendance::Close(uint64_t stream) {
+std::optional<uint64_t> EventStreams::Close(uint64_t stream) {
   // There are as many sessions as workers, and streams end rarely: a search is
   // cheaper to read than a second map.
   const auto found = std::find_if(
@@ -34,18 +34,18 @@ std::optional<uint64_t> Attendance::Close(uint64_t stream) {
   return session;
 }
 
-void Attendance::Forget(uint64_t session) { newest_.erase(session); }
+void EventStreams::Forget(uint64_t session) { newest_.erase(session); }
 
-bool Attendance::Attends(uint64_t session) const {
+bool EventStreams::Attends(uint64_t session) const {
   return newest_.count(session) != 0;
 }
 
-Attendance::EventCallback Attendance::CallbackOf(uint64_t session) const {
+EventStreams::EventCallback EventStreams::CallbackOf(uint64_t session) const {
   const auto found = newest_.find(session);
   return found == newest_.end() ? nullptr : found->second.on_event;
 }
 
-std::vector<Attendance::EventCallback> Attendance::AllCallbacks() const {
+std::vector<EventStreams::EventCallback> EventStreams::AllCallbacks() const {
   std::vector<EventCallback> callbacks;
   for (const auto& [session, stream] : newest_) {
     callbacks.push_back(stream.on_event);

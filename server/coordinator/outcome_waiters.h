@@ -48,7 +48,7 @@ class DeferredCalls {
 // the end of the former one. So a session may have several streams, of which
 // the newest speaks for it (P33): it gets the events, and the session attends
 // until that one ends. Older ones are forgotten. Thread-compatible.
-class Attendance {
+class EventStreams {
  public:
   using EventCallback = std::function<void(const JobEvent&)>;
 

@@ -120,25 +120,25 @@ std::string PhaseWatch::WaitingText() const {
 // The lock is not held during a call: the coordinator takes its own lock in it,
 // and calls peers, which may report a loss in turn.
 
-void LossListener::Notify(uint64_t epoch, const absl::Status& reason) {
+void ShardEvents::Notify(uint64_t epoch, const absl::Status& reason) {
   Call([&] { on_loss_(epoch, reason); });
 }
 
-void LossListener::NotifyDraining(uint64_t epoch, int ordinal) {
+void ShardEvents::NotifyDraining(uint64_t epoch, int ordinal) {
   Call([&] { on_draining_(epoch, ordinal); });
 }
 
-void LossListener::NotifyComplete(uint64_t epoch, int ordinal,
-                                  const std::vector<CompleteRow>& rows) {
+void ShardEvents::NotifyComplete(uint64_t epoch, int ordinal,
+                                 const std::vector<CompleteRow>& rows) {
   Call([&] { on_complete_(epoch, ordinal, rows); });
 }
 
-void LossListener::NotifyOffer(uint64_t epoch, int ordinal,
-                               std::shared_ptr<const CloseOffer> offer) {
+void ShardEvents::NotifyOffer(uint64_t epoch, int ordinal,
+                              std::shared_ptr<const CloseOffer> offer) {
   Call([&] { on_offer_(epoch, ordinal, std::move(offer)); });
 }
 
-void LossListener::Call(const std::function<void()>& callback) {
+void ShardEvents::Call(const std::function<void()>& callback) {
   {
     MutexLock lock(&mutex_);
     if (stopped_) return;
@@ -150,7 +150,7 @@ void LossListener::Call(const std::function<void()>& callback) {
   calls_ended_.NotifyAll();
 }
 
-void LossListener::Stop() {
+void ShardEvents::Stop() {
   MutexLock lock(&mutex_);
   stopped_ = true;
   while (num_calls_ > 0) calls_ended_.Wait(&mutex_);

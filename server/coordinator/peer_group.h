@@ -95,7 +95,7 @@ class PhaseWatch {
 
 // Peers outlive the coordinator and may call from any thread at any time; so
 // they hold this object, shared, and not the coordinator. Thread-safe.
-class LossListener {
+class ShardEvents {
  public:
   using Callback = std::function<void(uint64_t epoch, const absl::Status&)>;
   using DrainingCallback = std::function<void(uint64_t epoch, int ordinal)>;
@@ -105,10 +105,9 @@ class LossListener {
   using OfferCallback = std::function<void(uint64_t epoch, int ordinal,
                                            std::shared_ptr<const CloseOffer>)>;
 
-  explicit LossListener(Callback on_loss,
-                        DrainingCallback on_draining = nullptr,
-                        CompleteCallback on_complete = nullptr,
-                        OfferCallback on_offer = nullptr)
+  explicit ShardEvents(Callback on_loss, DrainingCallback on_draining = nullptr,
+                       CompleteCallback on_complete = nullptr,
+                       OfferCallback on_offer = nullptr)
       : on_loss_(std::move(on_loss)),
         on_draining_(std::move(on_draining)),
         on_complete_(std::move(on_complete)),

@@ -162,8 +162,8 @@ bool IsUsual(const RoundReport& report) {
 
 }  // namespace
 
-std::string RemarkLines::Next(const RoundReport& report, const SkippedRun& run,
-                              absl::Time now) {
+std::string RepeatedMessages::Next(const RoundReport& report,
+                                   const SkippedRun& run, absl::Time now) {
   if (report.message.empty() || !run.worth_a_line()) return "";
   std::string line = report.message;
   if (run.length() > 1) {

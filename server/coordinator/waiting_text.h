@@ -90,7 +90,7 @@ class SkippedRun {
 inline constexpr absl::Duration kUsualLineInterval = absl::Seconds(10);
 
 // Thread-compatible.
-class RemarkLines {
+class RepeatedMessages {
  public:
   // The line about a round that `run` has noted and that ended `now`; "": it
   // gets none, as it has no message, or rounds like it had their line.

@@ -185,7 +185,7 @@ std::shared_ptr<const std::string> ManifestBook::MessageOf(
   return entry.message;
 }
 
-// The first renewal begins attendance; each one is answered with RENEWED.
+// The first renewal begins event_streams; each one is answered with RENEWED.
 
 AttendStream* AttendStream::Start(Coordinator* coordinator, OpenStreams* open,
                                   CheckSession check) {

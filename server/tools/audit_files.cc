@@ -65,7 +65,7 @@ absl::Status AddLog(const std::string& path, RoundAudit* audit,
   return absl::OkStatus();
 }
 
-// False: not a line of worker_client/row_custody.h.
+// False: not a line of worker_client/row_ledger.h.
 bool ParseLine(const std::string& line, WorkerRow* row) {
   const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return false;

@@ -33,7 +33,7 @@ struct AuditedRound {
   std::vector<AuditedRow> rows;
 };
 
-// A line of a worker's own log: worker_client/row_custody.h.
+// A line of a worker's own log: worker_client/row_ledger.h.
 struct WorkerRow {
   std::string where;  // "rank0.log:12", for people
   int32_t rank = 0;

@@ -44,7 +44,7 @@ SimWorker::SimWorker(SimWorld* world, int32_t rank, uint64_t life)
       rank_(rank),
       host_(std::make_shared<SimHost>()),
       plan_(*MakeShardPlan(world->manifest, world->num_shards)),
-      custody_(HoldsSlices(plan_)) {
+      row_ledger_(HoldsSlices(plan_)) {
   host_->worker = true;
   host_->number = rank;
   host_->life = life;
@@ -194,17 +194,17 @@ void SimWorker::TakeJoined(const JoinResult& joined) {
   lives_ = {joined.epoch, joined.shard_lives};
   renew_at_ = world_->clock->Now() + kRenew;
   // Nothing is owed to a past that was given up, or is lost.
-  if (other_session || joined.rewound || !joined.seeded) custody_.Forget();
+  if (other_session || joined.rewound || !joined.seeded) row_ledger_.Forget();
   if (joined.rewound || !joined.seeded) has_parameters_ = false;
   if (!joined.seeded) {
     if (!joined.seed_role) return GoOnAt(0, joined.epoch);
     return Begin(/*seed=*/true, 0);
   }
-  const RowName row = custody_.row();
-  const bool owes = custody_.state() != RowCustody::State::kNone &&
-                    custody_.state() != RowCustody::State::kKnown;
+  const RowName row = row_ledger_.row();
+  const bool owes = row_ledger_.state() != RowLedger::State::kNone &&
+                    row_ledger_.state() != RowLedger::State::kKnown;
   if (owes && !row.seed && row.round <= joined.version && !joined.finished) {
-    custody_.NewEpoch(lives_);
+    row_ledger_.NewEpoch(lives_);
     // A round that has ended tells its outcome to a Commit.
     state_ = row.round < joined.version ? State::kCommitting : State::kPushing;
     return;
@@ -213,7 +213,7 @@ void SimWorker::TakeJoined(const JoinResult& joined) {
     state_ = State::kCommitting;
     return;
   }
-  if (owes) custody_.Know();
+  if (owes) row_ledger_.Know();
   if (joined.finished) {
     state_ = State::kDone;
     return;
@@ -293,12 +293,12 @@ void SimWorker::Begin(bool seed, uint64_t round) {
   } else {
     row_ = SimGradient(world_->manifest, rank_, round, parameters_);
   }
-  custody_.Begin(seed, round, session_);
+  row_ledger_.Begin(seed, round, session_);
   state_ = State::kPushing;
 }
 
 absl::Status SimWorker::PushTo(int shard) {
-  const RowName name = custody_.row();
+  const RowName name = row_ledger_.row();
   FrameHeader base;
   base.epoch = epoch_;
   base.session = session_;
@@ -315,17 +315,17 @@ absl::Status SimWorker::PushTo(int shard) {
         });
     if (!status.ok()) return status;
     if (result.acknowledge) {
-      custody_.Acknowledge(shard, lives_, !result.closed, {});
+      row_ledger_.Acknowledge(shard, lives_, !result.closed, {});
     }
   }
   return absl::OkStatus();
 }
 
 bool SimWorker::Push() {
-  for (const int shard : custody_.Owed(lives_)) {
+  for (const int shard : row_ledger_.Owed(lives_)) {
     const absl::Status status = PushTo(shard);
     if (absl::IsAlreadyExists(status)) {  // somebody else has seeded
-      custody_.Know();
+      row_ledger_.Know();
       GoOnAt(0, epoch_);
       return true;
     }
@@ -340,7 +340,7 @@ bool SimWorker::Push() {
 
 bool SimWorker::Commit() {
   if (commit_ == nullptr) {
-    const RowName row = custody_.row();
+    const RowName row = row_ledger_.row();
     CommitCall call;
     call.epoch = epoch_;
     call.session = session_;
@@ -364,7 +364,7 @@ bool SimWorker::Commit() {
   }
   if (absl::StrContains(answer->status().message(), "has finished")) {
     // It has taken part from a round on that there is not (P13).
-    custody_.Know();
+    row_ledger_.Know();
     last_error_ = answer->status();
     state_ = State::kDone;
     return true;
@@ -372,7 +372,7 @@ bool SimWorker::Commit() {
   if (absl::IsFailedPrecondition(answer->status()) ||
       absl::IsAlreadyExists(answer->status())) {
     world_->ledger->Fail(absl::StrCat("a commit of rank ", rank_, ", round ",
-                                      custody_.row().round, ": ",
+                                      row_ledger_.row().round, ": ",
                                       answer->status().ToString()));
   }
   Rejoin(answer->status());
@@ -380,7 +380,7 @@ bool SimWorker::Commit() {
 }
 
 void SimWorker::TakeOutcome(const RoundResult& outcome) {
-  custody_.Know();
+  row_ledger_.Know();
   if (outcome.kind == OutcomeKind::kSeeded) {
     history_ = outcome.epoch;
     return GoOnAt(0, outcome.epoch);

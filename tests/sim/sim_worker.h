@@ -1,5 +1,5 @@
 // One worker of a simulated job: what P26 and P27 ask of a client, over a
-// SimNetwork and the real RowCustody, as a state machine that a loop steps.
+// SimNetwork and the real RowLedger, as a state machine that a loop steps.
 #ifndef AGG_TESTS_SIM_SIM_WORKER_H_
 #define AGG_TESTS_SIM_SIM_WORKER_H_
 
@@ -19,7 +19,7 @@
 #include "tests/server/round/row_frames.h"
 #include "tests/sim/sim_ledger.h"
 #include "tests/sim/sim_network.h"
-#include "worker_client/row_custody.h"
+#include "worker_client/row_ledger.h"
 
 namespace agg {
 
@@ -93,7 +93,7 @@ class SimWorker {
   const int32_t rank_;
   const SimHostPtr host_;
   const ShardPlan plan_;
-  RowCustody custody_;
+  RowLedger row_ledger_;
   State state_ = State::kJoining;
   absl::Time retry_at_ = absl::InfinitePast();
   absl::Time renew_at_ = absl::InfinitePast();
@@ -106,7 +106,7 @@ class SimWorker {
   uint64_t made_ = 0;     // 0: not known
   bool has_parameters_ = false;
   Tensors parameters_;
-  Tensors row_;  // custody_.row()
+  Tensors row_;  // row_ledger_.row()
   std::shared_ptr<Answer<JoinResult>> join_;
   std::shared_ptr<Answer<RoundResult>> commit_;
   std::vector<std::shared_ptr<Answer<PublishedVersion>>> pulls_;  // by ordinal

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tests/worker_client/recovery_fixture.h"
-#include "worker_client/row_custody.h"
+#include "worker_client/row_ledger.h"
 
 namespace agg {
 namespace {

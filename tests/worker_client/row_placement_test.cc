@@ -1,6 +1,5 @@
-#include "worker_client/row_custody.h"
-
 #include "gtest/gtest.h"
+#include "worker_client/row_ledger.h"
 
 namespace agg {
 namespace {

@@ -1,10 +1,9 @@
-#include "worker_client/shard_router.h"
-
 #include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker_client/shard_router.h"
 
 namespace agg {
 namespace {

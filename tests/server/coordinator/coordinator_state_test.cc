@@ -35,7 +35,7 @@ class CoordinatorStateTest : public testing::Test {
     return *epoch;
   }
   void Attend(uint64_t session) {
-    state_.attendance()->Open(session, [this](const JobEvent& event) {
+    state_.event_streams()->Open(session, [this](const JobEvent& event) {
       events_.push_back(event.kind);
     });
   }
@@ -106,7 +106,7 @@ TEST_F(CoordinatorStateTest, ALossIsForTheShardsFirst) {
     state_.LoseEpoch(epoch, absl::UnavailableError("gone"), At(2)).Run();
   }
   EXPECT_THAT(events_, ElementsAre(JobEventKind::kShardLost));
-  EXPECT_FALSE(state_.attendance()->Attends(7));
+  EXPECT_FALSE(state_.event_streams()->Attends(7));
   EXPECT_EQ(state_.Status(At(2)).phase, JobPhase::kShardLost);
   EXPECT_EQ(state_.NextEpochIfDue(At(9)), std::nullopt);
   const std::optional<EpochLoss> loss = state_.TakeLoss();

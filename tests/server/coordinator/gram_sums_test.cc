@@ -1,5 +1,3 @@
-#include "server/coordinator/round_engine.h"
-
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -8,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/coordinator/round_engine.h"
 
 namespace agg {
 namespace {

@@ -1,9 +1,8 @@
-#include "server/coordinator/round_engine.h"
-
 #include <cmath>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "server/coordinator/round_engine.h"
 #include "tests/server/combine/test_rows.h"
 
 namespace agg {

@@ -13,7 +13,7 @@
 #include "server/round_log/record_file.h"
 #include "server/round_log/round_record.h"
 #include "tests/server/round_log/logged_rounds.h"
-#include "worker_client/row_custody.h"
+#include "worker_client/row_ledger.h"
 
 namespace agg {
 namespace {

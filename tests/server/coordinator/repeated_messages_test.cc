@@ -11,7 +11,7 @@ absl::Time At(double seconds) {
   return absl::UnixEpoch() + absl::Seconds(seconds);
 }
 
-class RemarkLinesTest : public testing::Test {
+class RepeatedMessagesTest : public testing::Test {
  protected:
   std::string Next(const RoundReport& report, double seconds) {
     run_.Note(report);
@@ -35,10 +35,10 @@ class RemarkLinesTest : public testing::Test {
   }
 
   SkippedRun run_{0};
-  RemarkLines lines_;
+  RepeatedMessages lines_;
 };
 
-TEST_F(RemarkLinesTest, EachRoundWithAMessageHasItsLine) {
+TEST_F(RepeatedMessagesTest, EachRoundWithAMessageHasItsLine) {
   EXPECT_EQ(Next(Applied(""), 0), "");
   EXPECT_EQ(Next(Applied("one"), 0), "one");
   EXPECT_EQ(Next(Applied("two"), 0), "two");
@@ -48,7 +48,7 @@ TEST_F(RemarkLinesTest, EachRoundWithAMessageHasItsLine) {
   EXPECT_EQ(Next(skipped, 0), "");  // the second one: the tenth has a line
 }
 
-TEST_F(RemarkLinesTest, WhatNarrowingLosesHasOneNowAndThen) {
+TEST_F(RepeatedMessagesTest, WhatNarrowingLosesHasOneNowAndThen) {
   RoundReport report = Applied("3 values of this version");
   report.narrowed.num_infinite = 3;
   EXPECT_EQ(Next(report, 0), "3 values of this version");
@@ -64,7 +64,7 @@ TEST_F(RemarkLinesTest, WhatNarrowingLosesHasOneNowAndThen) {
   EXPECT_EQ(Next(other, 11), "one");
 }
 
-TEST_F(RemarkLinesTest, OutliersHaveOneNowAndThen) {
+TEST_F(RepeatedMessagesTest, OutliersHaveOneNowAndThen) {
   EXPECT_EQ(Next(WithOutlier(), 0), "excluded as outliers: rank 2");
   for (int i = 1; i <= 99; ++i) EXPECT_EQ(Next(WithOutlier(), 0.1 * i), "");
   EXPECT_EQ(Next(WithOutlier(), 10),
@@ -76,7 +76,7 @@ TEST_F(RemarkLinesTest, OutliersHaveOneNowAndThen) {
   EXPECT_EQ(Next(few, 21), "");
 }
 
-TEST_F(RemarkLinesTest, TooFewRowsHaveOneNowAndThen) {
+TEST_F(RepeatedMessagesTest, TooFewRowsHaveOneNowAndThen) {
   RoundReport few = Applied("krum had fewer rows");
   few.decision.short_of_rows = true;
   EXPECT_EQ(Next(few, 0), "krum had fewer rows");
@@ -93,7 +93,7 @@ TEST_F(RemarkLinesTest, TooFewRowsHaveOneNowAndThen) {
   EXPECT_NE(Next(few, 11), "");
 }
 
-TEST_F(RemarkLinesTest, WhatElseThereIsToSayIsSaid) {
+TEST_F(RepeatedMessagesTest, WhatElseThereIsToSayIsSaid) {
   EXPECT_NE(Next(WithOutlier(), 0), "");
   RoundReport report = WithOutlier();
   report.decision.excluded_ranks = {1, 2};  // 1 is not finite

@@ -4,8 +4,8 @@
 //   NONE -> PUSHING(attempt) -> ACKED(life per shard) -> COMMITTED -> KNOWN
 //   a new epoch: ACKED, COMMITTED -> PUSHING, if a shard has lost the row
 //   rewound, or another session: -> NONE
-#ifndef AGG_WORKER_CLIENT_ROW_CUSTODY_H_
-#define AGG_WORKER_CLIENT_ROW_CUSTODY_H_
+#ifndef AGG_WORKER_CLIENT_ROW_LEDGER_H_
+#define AGG_WORKER_CLIENT_ROW_LEDGER_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -42,7 +42,7 @@ struct ShardLives {
 
 // One worker's rows, of which the newest is the one that may be owed.
 // Thread-compatible.
-class RowCustody {
+class RowLedger {
  public:
   enum class State { kNone, kPushing, kAcked, kCommitted, kKnown };
   // Number of rows that are remembered by name: as many as the server keeps
@@ -50,7 +50,7 @@ class RowCustody {
   static constexpr size_t kMaxNames = 16;
 
   // `holds_slices`: by ordinal, whether the shard has a part of a row.
-  explicit RowCustody(std::vector<bool> holds_slices);
+  explicit RowLedger(std::vector<bool> holds_slices);
 
   // Begins another gradient of the round, or other bytes for the seed: a higher
   // attempt than any before of the session. kPushing: all shards lack it.
@@ -201,4 +201,4 @@ class RowPlacement {
 
 }  // namespace agg
 
-#endif  // AGG_WORKER_CLIENT_ROW_CUSTODY_H_
+#endif  // AGG_WORKER_CLIENT_ROW_LEDGER_H_

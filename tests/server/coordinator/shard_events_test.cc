@@ -12,9 +12,9 @@ namespace {
 
 using testing::ElementsAre;
 
-TEST(LossListenerTest, HandsOnUntilStopped) {
+TEST(ShardEventsTest, HandsOnUntilStopped) {
   std::vector<uint64_t> epochs;
-  LossListener listener([&](uint64_t epoch, const absl::Status& reason) {
+  ShardEvents listener([&](uint64_t epoch, const absl::Status& reason) {
     EXPECT_EQ(reason, absl::UnavailableError("gone"));
     epochs.push_back(epoch);
   });
@@ -25,9 +25,9 @@ TEST(LossListenerTest, HandsOnUntilStopped) {
   EXPECT_THAT(epochs, ElementsAre(7));
 }
 
-TEST(LossListenerTest, HandsOnWhoIsStopped) {
+TEST(ShardEventsTest, HandsOnWhoIsStopped) {
   std::vector<int> shards;
-  LossListener listener(nullptr, [&](uint64_t epoch, int ordinal) {
+  ShardEvents listener(nullptr, [&](uint64_t epoch, int ordinal) {
     EXPECT_EQ(epoch, 7u);
     shards.push_back(ordinal);
   });
@@ -37,13 +37,13 @@ TEST(LossListenerTest, HandsOnWhoIsStopped) {
   EXPECT_THAT(shards, ElementsAre(2));
 }
 
-TEST(LossListenerTest, StopWaitsForACallThatRuns) {
+TEST(ShardEventsTest, StopWaitsForACallThatRuns) {
   Mutex mutex;
   CondVar changed;
   bool running = false;
   bool may_end = false;
   bool ended = false;
-  LossListener listener([&](uint64_t, const absl::Status&) {
+  ShardEvents listener([&](uint64_t, const absl::Status&) {
     MutexLock lock(&mutex);
     running = true;
     changed.NotifyAll();
@@ -67,10 +67,10 @@ TEST(LossListenerTest, StopWaitsForACallThatRuns) {
   releaser.join();
 }
 
-TEST(LossListenerTest, ACallMayBringAboutAnother) {
+TEST(ShardEventsTest, ACallMayBringAboutAnother) {
   std::vector<uint64_t> epochs;
-  LossListener* self = nullptr;
-  LossListener listener([&](uint64_t epoch, const absl::Status& reason) {
+  ShardEvents* self = nullptr;
+  ShardEvents listener([&](uint64_t epoch, const absl::Status& reason) {
     epochs.push_back(epoch);
     if (epoch == 1) self->Notify(2, reason);
   });

@@ -1,6 +1,6 @@
 // Receipts by shard: a row is safe at a shard as long as the process that
 // acknowledged it lives.
-#include "worker_client/row_custody.h"
+#include "worker_client/row_ledger.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -18,10 +18,10 @@
 
 namespace agg {
 
-RowCustody::RowCustody(std::vector<bool> holds_slices)
+RowLedger::RowLedger(std::vector<bool> holds_slices)
     : holds_slices_(std::move(holds_slices)), receipts_(holds_slices_.size()) {}
 
-RowName RowCustody::Begin(bool seed, uint64_t round, uint64_t session) {
+RowName RowLedger::Begin(bool seed, uint64_t round, uint64_t session) {
   RowName name{seed, round, session, 0};
   const auto former =
       std::find_if(names_.begin(), names_.end(), [&](const RowName& each) {
@@ -43,7 +43,7 @@ RowName RowCustody::Begin(bool seed, uint64_t round, uint64_t session) {
   return name;
 }
 
-bool RowCustody::Has(int shard, const ShardLives& epoch) const {
+bool RowLedger::Has(int shard, const ShardLives& epoch) const {
   const Receipt& receipt = receipts_[shard];
   if (!receipt.acknowledged) return false;
   if (receipt.epoch == epoch.epoch) return true;
@@ -52,7 +52,7 @@ bool RowCustody::Has(int shard, const ShardLives& epoch) const {
          receipt.life == epoch.lives[i];
 }
 
-std::vector<int> RowCustody::Owed(const ShardLives& epoch) const {
+std::vector<int> RowLedger::Owed(const ShardLives& epoch) const {
   std::vector<int> owed;
   if (state_ != State::kPushing) return owed;
   for (size_t i = 0; i < holds_slices_.size(); ++i) {
@@ -62,8 +62,8 @@ std::vector<int> RowCustody::Owed(const ShardLives& epoch) const {
   return owed;
 }
 
-void RowCustody::Acknowledge(int shard, const ShardLives& epoch, bool landed,
-                             absl::optional<uint32_t> crc32c) {
+void RowLedger::Acknowledge(int shard, const ShardLives& epoch, bool landed,
+                            absl::optional<uint32_t> crc32c) {
   Receipt& receipt = receipts_[shard];
   const size_t i = static_cast<size_t>(shard);
   receipt.acknowledged = true;
@@ -78,21 +78,21 @@ void RowCustody::Acknowledge(int shard, const ShardLives& epoch, bool landed,
   }
 }
 
-void RowCustody::Commit() {
+void RowLedger::Commit() {
   if (state_ == State::kAcked) state_ = State::kCommitted;
 }
 
-void RowCustody::Know() {
+void RowLedger::Know() {
   if (state_ != State::kNone) state_ = State::kKnown;
   lost_ = false;
 }
 
-void RowCustody::Forget() {
+void RowLedger::Forget() {
   state_ = State::kNone;
   lost_ = false;
 }
 
-void RowCustody::NewEpoch(const ShardLives& epoch) {
+void RowLedger::NewEpoch(const ShardLives& epoch) {
   newest_ = epoch;
   if (state_ == State::kNone || state_ == State::kKnown) return;
   const bool complete = state_ != State::kPushing;
@@ -106,7 +106,7 @@ void RowCustody::NewEpoch(const ShardLives& epoch) {
   }
 }
 
-std::vector<uint32_t> RowCustody::row_crc32c() const {
+std::vector<uint32_t> RowLedger::row_crc32c() const {
   std::vector<uint32_t> sums(holds_slices_.size(), 0);  // 0: without slices
   for (size_t i = 0; i < holds_slices_.size(); ++i) {
     if (!holds_slices_[i]) continue;
@@ -116,7 +116,7 @@ std::vector<uint32_t> RowCustody::row_crc32c() const {
   return sums;
 }
 
-RowName RowCustody::Find(bool seed, uint64_t round) const {
+RowName RowLedger::Find(bool seed, uint64_t round) const {
   for (const RowName& name : names_) {
     if (name.seed == seed && name.round == round) return name;
   }
