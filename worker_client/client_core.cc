@@ -934,9 +934,8 @@ absl::StatusOr<RoundOutcome> ClientCore::Seed(
 
 absl::Status ClientCore::SeedOrPull(
     absl::Span<const MutableTensorView> parameters) {
-  AGG_ASSIGN_OR_RETURN(PullInto bound, IntoOf(parameters));
+  AGG_ASSIGN_OR_RETURN(PullInto into, IntoOf(parameters));
   PullArrivals arrivals(router_.get());
-  PullInto& into = bound;
   into.arrivals = &arrivals;
   into.precision = PrecisionOfSeed(job_);
   while (true) {

@@ -160,8 +160,7 @@ ClientOperations::State ClientOperations::Commit(const PushInfo& info) {
 absl::StatusOr<PullInto> ClientOperations::IntoOf(
     absl::Span<const MutableTensorView> parameters,
     const PullOptions& options) const {
-  AGG_ASSIGN_OR_RETURN(PullInto bound, core_->IntoOf(parameters));
-  PullInto into = std::move(bound);
+  AGG_ASSIGN_OR_RETURN(PullInto into, core_->IntoOf(parameters));
   into.precision = options.precision;
   for (const std::string& name : options.first) {
     const absl::optional<int> tensor = core_->router().FindTensor(name);

@@ -19,7 +19,8 @@
 // Assigns the value of an expression, an absl::StatusOr<T>, to `target`, which
 // is a variable or declares one; returns from the enclosing function when there
 // is none. The expression may have commas, `target` may not. It is two
-// statements and a declaration: only a block may hold it.
+// statements and a declaration: only a block may hold it, and two of them
+// inside one argument of another macro do not compile.
 #define AGG_ASSIGN_OR_RETURN(target, ...) \
   AGG_ASSIGN_OR_RETURN_AS(AGG_STATUS_NAME(__LINE__), target, __VA_ARGS__)
 

@@ -117,7 +117,7 @@ absl::Status CheckpointReader::Read(ReadableFile* file, int64_t offset,
 }
 
 absl::Status CheckpointReader::VerifyPart(int ordinal) {
-  AGG_ASSIGN_OR_RETURN(ReadableFile * part, Part(ordinal));
+  AGG_ASSIGN_OR_RETURN(auto* part, Part(ordinal));
   const CheckpointPart& expected = manifest_.parts[ordinal];
   std::string buffer(std::min(kReadBytes, expected.num_bytes), '\0');
   uint32_t crc = 0;
@@ -147,7 +147,7 @@ absl::Status CheckpointReader::ReadSlice(int32_t slice, int array,
                                          absl::Span<float> values) {
   const Slice& wanted = plan_.slices[slice];
   const PartLayout& layout = layouts_[wanted.shard];
-  AGG_ASSIGN_OR_RETURN(ReadableFile * part, Part(wanted.shard));
+  AGG_ASSIGN_OR_RETURN(auto* part, Part(wanted.shard));
   const int64_t offset =
       layout.offsets[position_[slice] * layout.num_arrays + array];
   std::string head = PartEntryHead(wanted, array, 0);

@@ -72,18 +72,18 @@ Coordinator::Coordinator(const CoordinatorOptions& options,
   });
   for (int ordinal = 0; ordinal < static_cast<int>(peers_.size()); ++ordinal) {
     peers_.peer(ordinal)->SetOnDraining(
-        [listener = shard_events_, ordinal](uint64_t epoch) {
-          listener->NotifyDraining(epoch, ordinal);
+        [events = shard_events_, ordinal](uint64_t epoch) {
+          events->NotifyDraining(epoch, ordinal);
         });
     peers_.peer(ordinal)->SetOnComplete(
-        [listener = shard_events_, ordinal](
+        [events = shard_events_, ordinal](
             uint64_t epoch, const std::vector<CompleteRow>& rows) {
-          listener->NotifyComplete(epoch, ordinal, rows);
+          events->NotifyComplete(epoch, ordinal, rows);
         });
     peers_.peer(ordinal)->SetOnOffer(
-        [listener = shard_events_, ordinal](
+        [events = shard_events_, ordinal](
             uint64_t epoch, std::shared_ptr<const CloseOffer> offer) {
-          listener->NotifyOffer(epoch, ordinal, std::move(offer));
+          events->NotifyOffer(epoch, ordinal, std::move(offer));
         });
   }
 }
@@ -229,8 +229,7 @@ void Coordinator::Evict(int32_t rank, const std::string& reason,
   if (!status.ok()) done(status);
 }
 
-// --- EventStreams and leases
-// ---------------------------------------------------
+// --- Attendance and leases ---------------------------------------------------
 
 absl::StatusOr<uint64_t> Coordinator::Attend(uint64_t epoch, uint64_t session,
                                              EventCallback on_event) {
@@ -942,8 +941,8 @@ absl::Status Coordinator::AttachAll(uint64_t epoch,
                                     std::vector<ShardInventory>* inventories) {
   return peers_.ForEach([&](int ordinal, ShardPeer* peer) {
     absl::StatusOr<ShardInventory> inventory = peer->Attach(
-        epoch, [listener = shard_events_, epoch](const absl::Status& reason) {
-          listener->Notify(epoch, reason);
+        epoch, [events = shard_events_, epoch](const absl::Status& reason) {
+          events->Notify(epoch, reason);
         });
     if (inventory.ok()) (*inventories)[ordinal] = *std::move(inventory);
     MutexLock lock(&mutex_);

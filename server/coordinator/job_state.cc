@@ -107,14 +107,14 @@ absl::StatusOr<Member*> JobState::Find(uint64_t session) {
 }
 
 absl::Status JobState::Renew(uint64_t session, absl::Time now) {
-  AGG_ASSIGN_OR_RETURN(Member * member, Find(session));
+  AGG_ASSIGN_OR_RETURN(auto* member, Find(session));
   member->lease_end = now + options_.lease;
   member->disconnected = false;
   return absl::OkStatus();
 }
 
 absl::Status JobState::BeginGrace(uint64_t session, absl::Time now) {
-  AGG_ASSIGN_OR_RETURN(Member * member, Find(session));
+  AGG_ASSIGN_OR_RETURN(auto* member, Find(session));
   absl::Time& lease_end = member->lease_end;
   lease_end = std::min(lease_end, now + options_.reconnect_grace);
   member->disconnected = true;
@@ -170,7 +170,7 @@ void JobState::PassSeedRole() {
 }
 
 absl::Status JobState::Leave(uint64_t session) {
-  AGG_ASSIGN_OR_RETURN(Member * member, Find(session));
+  AGG_ASSIGN_OR_RETURN(auto* member, Find(session));
   // Shards answer it as an eviction, with ABORTED: NOT_FOUND would ask the
   // worker to join again.
   RemoveMember(member->rank, DepartureKind::kLeft,
@@ -588,7 +588,7 @@ OutcomeAnswer JobState::Commit(const CommitCall& call, absl::Time now) {
   absl::Status status = ValidateCommit(call.info);
   if (status.ok()) status = CheckEpoch(call.epoch);
   if (!status.ok()) return status;
-  AGG_ASSIGN_OR_RETURN(Member * member, Find(call.session));
+  AGG_ASSIGN_OR_RETURN(auto* member, Find(call.session));
   if (manifest_.has_value()) {
     status = ValidateAbsentTensors(call.info.absent_tensors, **manifest_);
     if (!status.ok()) return status;

@@ -72,7 +72,8 @@ class JoinQueue {
   static constexpr absl::Duration kTimeout = absl::Seconds(30);
 
   // UNAVAILABLE when kMaxWaiting wait. Their manifests are bounded by who takes
-  // them from the network (server/rpc/manifest_book.h).
+  // them from the network (ManifestBook,
+  // server/rpc/coordinator_service.h).
   absl::Status Add(std::shared_ptr<PendingJoin> join);
   // The next one to be served; null while one is served, and if there is none.
   std::shared_ptr<PendingJoin> TryNext();

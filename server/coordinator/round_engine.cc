@@ -1,5 +1,6 @@
-// A round from above: Run is the diagram of the header. Then the Grams' half,
-// the optimizer's step, and what is kept between rounds.
+// First the sums of a round: trust ratios, Grams, orthogonality. Then a round
+// from above: Run is the diagram of the header; the Grams' half, the
+// optimizer's step, and what is kept between rounds.
 #include "server/coordinator/round_engine.h"
 
 #include <algorithm>
@@ -74,6 +75,7 @@ bool GramSums::Fits(const SliceGram& gram) const {
          gram.lo.size() == (compensated_ ? packed : 0);
 }
 
+// Most tensors have one slice, whose Gram becomes the sum without a copy.
 void GramSums::AddNext(SliceGram gram, Sum* sum) const {
   GramMatrix next =
       GramMatrix::FromPacked(num_rows_, std::move(gram.hi), std::move(gram.lo));
@@ -138,6 +140,8 @@ constexpr size_t kTensorsPerTurn = 16;
 
 }  // namespace
 
+// Threads are made for each round that is worth them: beside its milliseconds
+// they cost nothing, and a small job has none.
 OrthogonalityTask::OrthogonalityTask(const RuleOptions& rule,
                                      const CompactedRound& round,
                                      const Decision& decision)

@@ -46,9 +46,6 @@
 
 namespace agg {
 
-// The Gram matrices of a round's tensors, summed over their slices as these
-// arrive from the shards.
-//
 // Layer-wise trust ratios of LARS and LAMB from summed squared norms.
 
 // Squared norms of one tensor, summed over its slices in manifest order.
@@ -65,9 +62,11 @@ struct TensorNorms {
 float TrustRatio(const OptimizerOptions& optimizer, double weight_decay,
                  const TensorNorms& norms);
 
-// A tensor's slices are added in their order, whatever shard they come from and
-// whenever (P8): the sum has the same bits for any number of shards. One that
-// comes before its turn waits; else nothing is kept but the sums. Thread-safe.
+// The Gram matrices of a round's tensors, summed over their slices as these
+// arrive from the shards. A tensor's slices are added in their order, whatever
+// shard they come from and whenever (P8): the sum has the same bits for any
+// number of shards. One that comes before its turn waits; else nothing is kept
+// but the sums. Thread-safe.
 class GramSums {
  public:
   // Sums the Grams of `tensors` (ascending) of the plan, which outlives it;

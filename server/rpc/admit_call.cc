@@ -31,6 +31,7 @@ namespace {
 using grpc::experimental::InterceptorBatchMethods;
 using grpc::experimental::ServerRpcInfo;
 
+// An interceptor sees the calls of all services alike, gRPC's own among them.
 class CertifiedCall : public grpc::experimental::Interceptor {
  public:
   CertifiedCall(ServerRpcInfo* call, OpenConnections* connections)

@@ -1,4 +1,5 @@
-// What a gRPC call says of who makes it, for the gate (P45).
+// What a gRPC call says of who makes it, for the gate (P45), and what bounds
+// calls and connections by it.
 #ifndef AGG_SERVER_RPC_ADMIT_CALL_H_
 #define AGG_SERVER_RPC_ADMIT_CALL_H_
 
@@ -30,7 +31,7 @@ namespace agg {
 //
 // Makes the interceptors of a server that asks for certificates. They note when
 // a caller's certificate expires (OpenConnections::NoteExpiry), and cancel a
-// call whose certificate is over.
+// call whose certificate is over, which AdmitCall refuses, too.
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>
 NoteCertificates(std::shared_ptr<OpenConnections> connections);
 

@@ -1,5 +1,6 @@
 // One method per call: convert the request, ask the coordinator, convert its
-// answer. What waits for a round is answered from the coordinator's thread.
+// answer. What waits for a round, or for a reduction, is answered from one of
+// the coordinator's threads.
 #include "server/rpc/coordinator_service.h"
 
 #include <algorithm>
@@ -95,6 +96,7 @@ grpc::ServerUnaryReactor* ReductionService::Reduce(
   return reactor;
 }
 
+// An entry is as old as its manifest: nobody has to say that it is done.
 void ManifestBook::ForgetUnheld() {
   entries_.erase(
       std::remove_if(entries_.begin(), entries_.end(),
@@ -185,7 +187,7 @@ std::shared_ptr<const std::string> ManifestBook::MessageOf(
   return entry.message;
 }
 
-// The first renewal begins event_streams; each one is answered with RENEWED.
+// The first renewal begins attendance; each one is answered with RENEWED.
 
 AttendStream* AttendStream::Start(Coordinator* coordinator, OpenStreams* open,
                                   CheckSession check) {

@@ -1,5 +1,6 @@
 // The Coordinator service of proto/agg.proto. Every shard serves it; on others
-// than shard 0 it says where the coordinator is.
+// than shard 0 it says where the coordinator is. Beside it the Reductions
+// service, and the manifests that workers bring.
 #ifndef AGG_SERVER_RPC_COORDINATOR_SERVICE_H_
 #define AGG_SERVER_RPC_COORDINATOR_SERVICE_H_
 

@@ -33,6 +33,8 @@
 
 namespace agg {
 
+// Counts the Attach streams of the life that holds the shard; the last one's
+// end frees it.
 absl::Status ShardClaim::Take(uint64_t life, const std::string& coordinator) {
   if (life_ != 0 && life != life_) {
     return absl::FailedPreconditionError(
@@ -77,6 +79,8 @@ bool IsForFiles(PhaseKind kind) {
 
 }  // namespace
 
+// Reads until the phase is complete, then writes: never both at once, so that
+// no lock is needed.
 PhaseStream* PhaseStream::Start(ShardEngine* engine,
                                 const PhaseExecutors& executors) {
   auto* stream = new PhaseStream(engine, executors);

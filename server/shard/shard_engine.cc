@@ -30,6 +30,8 @@
 
 namespace agg {
 
+// Counts who wants the turn, so that the filler gives way to a phase after the
+// batch at hand.
 void ComputeTurn::Lock() ABSL_NO_THREAD_SAFETY_ANALYSIS {
   {
     MutexLock lock(&mutex_);
@@ -106,6 +108,7 @@ void RowReleaser::Wait() {
   while (releasing_ || !rows_.empty()) changed_.Wait(&mutex_);
 }
 
+// Takes all rows that are there, and ends them without the lock.
 void RowReleaser::Run() {
   for (;;) {
     std::vector<std::shared_ptr<const Buffer>> rows;

@@ -181,8 +181,7 @@ absl::Status ShardReplica::Land(const CopyHeader& header,
     admitted = Admit(header);
   }
   if (!admitted.ok()) return admitted.status();
-  AGG_ASSIGN_OR_RETURN(const int32_t local_slice, LocalSlice(*layout_, slice));
-  const int32_t local = local_slice;
+  AGG_ASSIGN_OR_RETURN(const int32_t local, LocalSlice(*layout_, slice));
   const absl::Status status = BeginPrepare(header.epoch);
   // A repeat brings the same bytes: an epoch has one plan for each round.
   if (!status.ok() || landed_[local]) return status;

@@ -55,8 +55,9 @@ TEARS = ("empty", "older", "cut")
 CUT_SECONDS = (0.0, 1.5)
 EARLY_SECONDS = 1.5
 SILENT_SECONDS = 120  # without a round: the job hangs
-# What rank 0 may say unheard: a few rounds. It waits then, and so does the job,
-# so that no event is due before the one ahead of it is over.
+# What rank 0 may say unheard: a few rounds, where a page has 4 KiB. It waits
+# then, and so does the job, so that no event is due before the one ahead of it
+# is over.
 PIPE_BYTES = 4096
 
 

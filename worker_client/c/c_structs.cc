@@ -165,9 +165,8 @@ agg_options DefaultOptions() {
 }
 
 absl::StatusOr<ClientOptions> OptionsOf(const agg_options* theirs) {
-  AGG_ASSIGN_OR_RETURN(const agg_options read,
+  AGG_ASSIGN_OR_RETURN(const agg_options from,
                        Read("agg_options", theirs, DefaultOptions()));
-  const agg_options& from = read;
   ClientOptions options;
   OptionReader reader;
   ForEachOption(from, options, reader);

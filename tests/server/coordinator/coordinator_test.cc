@@ -1,4 +1,4 @@
-// The coordinator around its state: event_streams, leases, events, waiting,
+// The coordinator around its state: attendance, leases, events, waiting,
 // draining; with a clock that stands still.
 #include "server/coordinator/coordinator.h"
 

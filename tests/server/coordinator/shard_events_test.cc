@@ -14,26 +14,26 @@ using testing::ElementsAre;
 
 TEST(ShardEventsTest, HandsOnUntilStopped) {
   std::vector<uint64_t> epochs;
-  ShardEvents listener([&](uint64_t epoch, const absl::Status& reason) {
+  ShardEvents events([&](uint64_t epoch, const absl::Status& reason) {
     EXPECT_EQ(reason, absl::UnavailableError("gone"));
     epochs.push_back(epoch);
   });
-  listener.Notify(7, absl::UnavailableError("gone"));
-  listener.Stop();
-  listener.Notify(8, absl::UnavailableError("gone"));
-  listener.Stop();
+  events.Notify(7, absl::UnavailableError("gone"));
+  events.Stop();
+  events.Notify(8, absl::UnavailableError("gone"));
+  events.Stop();
   EXPECT_THAT(epochs, ElementsAre(7));
 }
 
 TEST(ShardEventsTest, HandsOnWhoIsStopped) {
   std::vector<int> shards;
-  ShardEvents listener(nullptr, [&](uint64_t epoch, int ordinal) {
+  ShardEvents events(nullptr, [&](uint64_t epoch, int ordinal) {
     EXPECT_EQ(epoch, 7u);
     shards.push_back(ordinal);
   });
-  listener.NotifyDraining(7, 2);
-  listener.Stop();
-  listener.NotifyDraining(7, 3);
+  events.NotifyDraining(7, 2);
+  events.Stop();
+  events.NotifyDraining(7, 3);
   EXPECT_THAT(shards, ElementsAre(2));
 }
 
@@ -43,14 +43,14 @@ TEST(ShardEventsTest, StopWaitsForACallThatRuns) {
   bool running = false;
   bool may_end = false;
   bool ended = false;
-  ShardEvents listener([&](uint64_t, const absl::Status&) {
+  ShardEvents events([&](uint64_t, const absl::Status&) {
     MutexLock lock(&mutex);
     running = true;
     changed.NotifyAll();
     while (!may_end) changed.Wait(&mutex);
     ended = true;
   });
-  std::thread peer([&] { listener.Notify(1, absl::AbortedError("lost")); });
+  std::thread peer([&] { events.Notify(1, absl::AbortedError("lost")); });
   std::thread releaser([&] {
     MutexLock lock(&mutex);
     while (!running) changed.Wait(&mutex);
@@ -61,7 +61,7 @@ TEST(ShardEventsTest, StopWaitsForACallThatRuns) {
     MutexLock lock(&mutex);
     while (!running) changed.Wait(&mutex);
   }
-  listener.Stop();
+  events.Stop();
   EXPECT_TRUE(ended);
   peer.join();
   releaser.join();
@@ -70,12 +70,12 @@ TEST(ShardEventsTest, StopWaitsForACallThatRuns) {
 TEST(ShardEventsTest, ACallMayBringAboutAnother) {
   std::vector<uint64_t> epochs;
   ShardEvents* self = nullptr;
-  ShardEvents listener([&](uint64_t epoch, const absl::Status& reason) {
+  ShardEvents events([&](uint64_t epoch, const absl::Status& reason) {
     epochs.push_back(epoch);
     if (epoch == 1) self->Notify(2, reason);
   });
-  self = &listener;
-  listener.Notify(1, absl::UnavailableError("gone"));
+  self = &events;
+  events.Notify(1, absl::UnavailableError("gone"));
   EXPECT_THAT(epochs, ElementsAre(1, 2));
 }
 
