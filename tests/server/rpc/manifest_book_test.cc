@@ -1,5 +1,3 @@
-#include "server/rpc/coordinator_service.h"
-
 #include <memory>
 #include <string>
 
@@ -10,6 +8,7 @@
 #include "proto/manifest_message.h"
 #include "proto/manifest_size.h"
 #include "server/base/limit_error.h"
+#include "server/rpc/coordinator_service.h"
 
 namespace agg {
 namespace {

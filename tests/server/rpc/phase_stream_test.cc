@@ -1,5 +1,3 @@
-#include "server/rpc/shard_control_service.h"
-
 #include <grpcpp/client_context.h>
 #include <grpcpp/support/sync_stream.h>
 
@@ -10,6 +8,7 @@
 #include "gtest/gtest.h"
 #include "proto/agg.grpc.pb.h"
 #include "proto/control.grpc.pb.h"
+#include "server/rpc/shard_control_service.h"
 #include "tests/server/rpc/loopback_shard.h"
 
 namespace agg {

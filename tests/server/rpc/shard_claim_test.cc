@@ -1,8 +1,7 @@
 // Who may attach a shard, and until when (P21).
-#include "server/rpc/shard_control_service.h"
-
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/rpc/shard_control_service.h"
 
 namespace agg {
 namespace {

@@ -1,5 +1,3 @@
-#include "server/shard/shard_engine.h"
-
 #include <atomic>
 #include <thread>
 #include <vector>
@@ -7,6 +5,7 @@
 #include "absl/base/thread_annotations.h"
 #include "gtest/gtest.h"
 #include "server/base/mutex.h"
+#include "server/shard/shard_engine.h"
 
 namespace agg {
 namespace {

@@ -1,5 +1,3 @@
-#include "server/shard/shard_engine.h"
-
 #include <atomic>
 #include <future>
 #include <memory>
@@ -7,6 +5,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
+#include "server/shard/shard_engine.h"
 
 namespace agg {
 namespace {
