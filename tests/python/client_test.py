@@ -90,8 +90,9 @@ class ClientTest(JobCase):
                 ({"connect_timeout": "2"}, "connect_timeout is '2'; allowed: "
                  "a number"),
                 ({"client_name": 2}, "client_name is 2; allowed: a str"),
-                ({"copy_threads": 1.5}, "copy_threads is 1.5; allowed: a "
-                 "number"),
+                ({"copy_threads": 2**32 + 1}, "copy_threads is 4294967297; "
+                 "allowed: a whole number of 32 bits"),
+                ({"copy_threads": 1.5}, "copy_threads is 1.5; allowed: a whole"),
                 ({"size": 8}, "size is no option"),
                 ({"reserved": 1}, "reserved is no option"),
                 ({"reserved3": 1}, "reserved3 is no option.*; allowed: "

@@ -5,6 +5,7 @@ import ctypes
 import dataclasses
 import inspect
 import math
+import operator
 import os
 import textwrap
 from typing import (Annotated, Any, Callable, NamedTuple, Optional, TypedDict,
@@ -105,14 +106,24 @@ OPTIONS: dict[str, _Option] = {
 
 def _value_of(name: str, value: Any) -> Any:
     c_type = OPTIONS[name].c_type
-    wants_text = c_type is ctypes.c_char_p
-    if isinstance(value, (str, os.PathLike)) == wants_text:
-        try:
-            return c_type(os.fsencode(value) if wants_text else value)
-        except TypeError:
-            pass
-    raise TypeError(f"{name} is {value!r}; allowed: "
-                    + ("a str or a path" if wants_text else "a number"))
+    text = isinstance(value, (str, os.PathLike))
+    try:
+        if c_type is ctypes.c_char_p:
+            allowed = "a str or a path"
+            if text:
+                return c_type(os.fsencode(value))
+        elif c_type is ctypes.c_int32:
+            # ctypes would cut what does not fit.
+            allowed = "a whole number of 32 bits"
+            if c_type(operator.index(value)).value == value:
+                return c_type(value)
+        else:
+            allowed = "a number"
+            if not text:
+                return c_type(value)
+    except TypeError:
+        pass
+    raise TypeError(f"{name} is {value!r}; allowed: {allowed}")
 
 
 def fields_of(options: ClientOptions) -> dict[str, Any]:
