@@ -25,7 +25,6 @@
 #include "server/round/shard_options.h"
 #include "server/rpc/remote_neighbour_peer.h"
 #include "server/shard/shard_engine.h"
-#include "server/shard/shard_replication.h"
 
 namespace agg {
 

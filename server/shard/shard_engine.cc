@@ -24,9 +24,6 @@
 #include "server/shard/open_round.h"
 #include "server/shard/shard_checkpoint.h"
 #include "server/shard/shard_compute.h"
-#include "server/shard/shard_recovery.h"
-#include "server/shard/shard_replication.h"
-#include "server/shard/shard_waves.h"
 
 namespace agg {
 

@@ -4,9 +4,9 @@
 // The class joins parts that know nothing of each other: ShardEpoch,
 // SessionTable, HeldCopy and OpenRound decide, ShardCompute has the memory and
 // the arithmetic, ComputeTurn says who computes, CheckpointKeeper has the
-// files. What is left here is locking and waiting. Nested classes have the
-// rest: shard_waves.h (rounds that are published wave by wave),
-// shard_recovery.h (between epochs), shard_replication.h (second copies).
+// files. What is left here is locking and waiting. Nested classes, each with
+// a source of its own, have the rest: Waves (rounds that are published wave by
+// wave), Recovery (between epochs), Replication (second copies).
 #ifndef AGG_SERVER_SHARD_SHARD_ENGINE_H_
 #define AGG_SERVER_SHARD_SHARD_ENGINE_H_
 
@@ -394,9 +394,9 @@ class ShardEngine : public ShardPeer {
   ShardStatus StatusWithDevice() const;
 
  private:
-  class Recovery;     // shard_recovery.h
-  class Replication;  // shard_replication.h
-  class Waves;        // shard_waves.h
+  class Recovery;
+  class Replication;
+  class Waves;
   using Pulls = PullQueue<PublishedVersion>;
   using Closures = std::vector<std::function<void()>>;
   // What a manifest had: large, and a thread; to be dropped without locks.
@@ -592,6 +592,173 @@ class ShardEngine : public ShardPeer {
   uint64_t num_phases_ ABSL_GUARDED_BY(mutex_) = 0;
   ShardStatus totals_ ABSL_GUARDED_BY(mutex_);  // its counters alone
   std::atomic<int64_t> overtaken_pulls_{0};     // counted with any lock held
+};
+
+// The nested classes have functions on an engine, and nothing of their own.
+
+// What leads from one epoch to the next.
+class ShardEngine::Recovery {
+ public:
+  // Whether anything is seeded here.
+  static bool HasCopies(ShardEngine* engine)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(engine->mutex_);
+  // What Attach answers. If the epoch begins, a seeded shard keeps its memory,
+  // and any other forgets what it has.
+  static absl::StatusOr<ShardInventory> TakeInventory(ShardEngine* engine,
+                                                      uint64_t epoch,
+                                                      bool begins,
+                                                      Former* former)
+      ABSL_LOCKS_EXCLUDED(engine->turn_, engine->mutex_);
+
+  // kRecover, kFetch, kOpen. `compute` may be null. *ready: to be run once no
+  // lock is held.
+  static absl::StatusOr<PhaseResult> Run(ShardEngine* engine,
+                                         const Phase& phase,
+                                         ShardCompute* compute, Closures* ready)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(engine->turn_);
+
+ private:
+  static absl::StatusOr<PhaseResult> Recover(ShardEngine* engine,
+                                             const Phase& phase,
+                                             ShardCompute* compute,
+                                             Closures* ready)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(engine->turn_);
+  static absl::StatusOr<PhaseResult> FetchCopies(ShardEngine* engine,
+                                                 const Phase& phase,
+                                                 ShardCompute* compute)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(engine->turn_);
+  static absl::StatusOr<PhaseResult> Open(ShardEngine* engine,
+                                          const Phase& phase, Closures* ready)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(engine->turn_);
+
+  // A round that was closed, and not updated, takes rows again.
+  static void ReopenRound(ShardEngine* engine)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(engine->turn_, engine->mutex_);
+  // Forgets all of the job but its facts.
+  static Former Forget(ShardEngine* engine)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(engine->turn_, engine->mutex_);
+  // Forgets all of the job, since it waits for a Seed, and opens the epoch.
+  static void ForgetAll(ShardEngine* engine, const Phase& phase,
+                        Closures* ready)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(engine->turn_, engine->mutex_);
+
+  // One function for each CopyAction. `repeated`: an earlier call has been
+  // carried out in this epoch.
+  static absl::Status RecoverHome(ShardEngine* engine, const Phase& phase,
+                                  bool repeated, ShardCompute* compute)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(engine->turn_);
+  static absl::Status VoidHome(ShardEngine* engine)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(engine->turn_);
+  static absl::Status KeepHome(ShardEngine* engine, const VersionId& target,
+                               ShardCompute* compute)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(engine->turn_);
+  static absl::Status StepHome(ShardEngine* engine, const VersionId& target,
+                               ShardCompute* compute)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(engine->turn_);
+  static absl::Status LoadHome(ShardEngine* engine, const Phase& phase,
+                               ShardCompute* compute)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(engine->turn_);
+  static absl::Status FetchHome(ShardEngine* engine, const Phase& phase,
+                                ShardCompute* compute)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(engine->turn_);
+  // The arrays are those of `id` now, and loaded_ is their snapshot.
+  static void PlaceHome(ShardEngine* engine, const VersionId& id,
+                        RecordText record, ShardCompute* compute)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(engine->turn_);
+};
+
+// Second copies: what goes to the buddy, and comes from the shard before.
+class ShardEngine::Replication {
+ public:
+  // What has the replica that a frame is for. Errors as NeighbourPeer says.
+  static absl::StatusOr<std::shared_ptr<ShardCompute>> ReplicaFor(
+      ShardEngine* engine, const CopyHeader& header)
+      ABSL_LOCKS_EXCLUDED(engine->mutex_);
+  // OK while a copy of the version is here, home or replica.
+  static absl::Status CheckCopy(ShardEngine* engine, const CopyHeader& header,
+                                RecordText* record)
+      ABSL_LOCKS_EXCLUDED(engine->mutex_);
+
+  // Tells the replica which epoch's frames to take.
+  static void TellReplica(ShardEngine* engine)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(engine->mutex_);
+  // Takes the replica's step that is due, if one is. A failed one has voided
+  // the replica. To be called with the turn; `compute` may be null.
+  static absl::Status StepReplica(ShardCompute* compute);
+  // Takes that step within a phase, which answers with the error: the epoch is
+  // over.
+  static absl::Status StepInPhase(ShardEngine* engine, uint64_t epoch,
+                                  ShardCompute* compute)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(engine->turn_);
+  // Makes the replica's step due.
+  static void ReleaseReplica(ShardEngine* engine, ShardCompute* compute)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(engine->turn_);
+  // Does the update where parts have second copies: nothing steps (P17).
+  static absl::StatusOr<PhaseResult> Prepare(ShardEngine* engine,
+                                             const Phase& phase,
+                                             ShardCompute* compute)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(engine->turn_);
+  // Takes the step that was prepared. A failed one voids the home.
+  static absl::StatusOr<std::shared_ptr<const Snapshot>> StepHomeArrays(
+      ShardEngine* engine, ShardCompute* compute, int32_t* not_finite_slice)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(engine->turn_);
+};
+
+// The phases of a round that is published wave by wave (P43).
+class ShardEngine::Waves {
+ public:
+  // A phase with a wave: close, compensated_gram and update of each wave in
+  // turn, abandon of one that is not updated. The last update is the prepared
+  // round, which Publish shows. FAILED_PRECONDITION out of turn, or for a job
+  // that is not pipelined, and as ShardEngine::CheckPhase; INVALID_ARGUMENT for
+  // a wave or a kind that does not exist. *ready: as ShardEngine::Dispatch.
+  static absl::StatusOr<PhaseResult> Run(ShardEngine* engine,
+                                         const Phase& phase, Closures* ready)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(engine->turn_);
+
+ private:
+  static absl::Status CheckWave(ShardEngine* engine, const Phase& phase)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(engine->turn_, engine->mutex_);
+  static absl::StatusOr<PhaseResult> Close(ShardEngine* engine,
+                                           const Phase& phase,
+                                           ShardCompute* compute)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(engine->turn_);
+  // Freezes the wave's slices, or names the rows that lack some.
+  static void MarkClosed(ShardEngine* engine, const Phase& phase)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(engine->turn_, engine->mutex_);
+  static absl::StatusOr<PhaseResult> Abandon(ShardEngine* engine,
+                                             const Phase& phase)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(engine->turn_);
+  static absl::StatusOr<PhaseResult> Update(ShardEngine* engine,
+                                            const Phase& phase,
+                                            ShardCompute* compute,
+                                            Closures* ready)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(engine->turn_);
+  // Its tensors are in the next version.
+  static Closures Show(ShardEngine* engine, int wave)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(engine->turn_, engine->mutex_);
+};
+
+// A shard's copies as its neighbours see them. Apart from the engine, so that
+// it needs no second base class. Thread-safe.
+class ShardCopies : public NeighbourPeer {
+ public:
+  // `engine` outlives it.
+  explicit ShardCopies(ShardEngine* engine) : engine_(engine) {}
+
+  absl::Status SendCombined(const CopyHeader& header,
+                            const CopySlice& slice) override {
+    return engine_->SendCombined(header, slice);
+  }
+  absl::Status FinishCombined(const CopyHeader& header) override {
+    return engine_->FinishCombined(header);
+  }
+  absl::Status Fetch(const CopyHeader& header, const CopySink& sink) override {
+    return engine_->Fetch(header, sink);
+  }
+
+ private:
+  ShardEngine* const engine_;
 };
 
 }  // namespace agg

@@ -1,7 +1,5 @@
 // From one epoch to the next: what a ShardEngine keeps, what it reports, and
 // what it makes of its copies (P18 to P20).
-#include "server/shard/shard_recovery.h"
-
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,7 +14,6 @@
 #include "server/shard/shard_checkpoint.h"
 #include "server/shard/shard_engine.h"
 #include "server/shard/shard_replica.h"
-#include "server/shard/shard_replication.h"
 
 namespace agg {
 

@@ -1,12 +1,19 @@
 // The second copy of each part (P15): what a ShardEngine sends to its buddy and
 // takes from the shard before it in each round.
-#include "server/shard/shard_replication.h"
-
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <thread>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "kernels/buffer.h"
+#include "server/base/mutex.h"
 #include "server/base/status_macros.h"
+#include "server/ingest/shard_layout.h"
 #include "server/params/parameter_store.h"
 #include "server/shard/shard_engine.h"
 #include "server/shard/shard_replica.h"
@@ -14,8 +21,48 @@
 
 namespace agg {
 
-// A thread for each round: it takes microseconds to start one, and a round with
-// replication has at least two messages over a network.
+namespace {
+
+// Sends a part's combined gradient to its second copy while the rest of it is
+// still being computed (P17). A thread of its own sends, in the order of Send;
+// or Send does. Another thread uses the class. A thread for each round: it
+// takes microseconds to start one, and a round with replication has at least
+// two messages over a network.
+class CombinedSender {
+ public:
+  // All outlive it. `combined`: in the layout, on the host. `check` is asked
+  // before each slice: its error ends the sending. `background`: has a thread.
+  CombinedSender(NeighbourPeer* peer, const CopyHeader& header,
+                 const ShardLayout* layout, const Buffer* combined,
+                 std::function<absl::Status()> check, bool background);
+  // What has not been sent is not sent any more.
+  ~CombinedSender();
+  CombinedSender(const CombinedSender&) = delete;
+  CombinedSender& operator=(const CombinedSender&) = delete;
+
+  // Slices [begin, end) of the layout are there, and stay until Finish.
+  void Send(size_t begin, size_t end);
+  // Once, at the end: waits until the neighbour has all. The first error of
+  // the peer; nothing is sent after it.
+  absl::Status Finish();
+
+ private:
+  // Sends until nothing is left, or waits for more until End.
+  void Run(bool wait);
+  void End(bool drop);
+
+  NeighbourPeer* const peer_;
+  const CopyHeader header_;
+  const ShardLayout* const layout_;
+  const Buffer* const combined_;
+  const std::function<absl::Status()> check_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<size_t> slices_ ABSL_GUARDED_BY(mutex_);
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;  // last: it uses the others
+};
 
 CombinedSender::CombinedSender(NeighbourPeer* peer, const CopyHeader& header,
                                const ShardLayout* layout,
@@ -85,6 +132,8 @@ void CombinedSender::Run(bool wait) {
     slices_.clear();
   }
 }
+
+}  // namespace
 
 // --- For the neighbours ------------------------------------------------------
 

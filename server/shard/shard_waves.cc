@@ -1,7 +1,5 @@
 // Waves are closed and updated one after the other, so that what is written of
 // the next version is always the beginning of the layout.
-#include "server/shard/shard_waves.h"
-
 #include <memory>
 #include <numeric>
 #include <utility>
@@ -10,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/base/status_macros.h"
 #include "server/params/parameter_store.h"
+#include "server/shard/shard_engine.h"
 
 namespace agg {
 

@@ -9,7 +9,7 @@
 #include "proto/control.pb.h"
 #include "proto/protocol_version.h"
 #include "server/rpc/shard_control_service.h"
-#include "server/shard/shard_replication.h"
+#include "server/shard/shard_engine.h"
 #include "tests/fuzz/fuzz_job.h"
 #include "tests/fuzz/fuzz_message.h"
 #include "tests/fuzz/job_input.pb.h"
