@@ -15,7 +15,7 @@
 #include "server/access/call_limits.h"
 #include "server/access/caller_gate.h"
 #include "server/access/identities.h"
-#include "server/base/denial_counts.h"
+#include "server/base/call_counts.h"
 #include "server/coordinator/coordinator_types.h"
 #include "server/round/recovery.h"
 #include "server/shard/region_grant.h"

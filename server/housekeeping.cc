@@ -10,8 +10,7 @@
 #include "absl/time/time.h"
 #include "server/base/clock.h"
 #include "server/base/job_phase.h"
-#include "server/base/malloc_tuning.h"
-#include "server/base/tick_clock.h"
+#include "server/base/process_memory.h"
 #include "server/round/phase.h"
 
 namespace agg {

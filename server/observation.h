@@ -13,7 +13,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/base/call_counts.h"
-#include "server/base/denial_counts.h"
 #include "server/config/options.h"
 #include "server/coordinator/coordinator.h"
 #include "server/metrics/certificate_expiry.h"

@@ -14,7 +14,7 @@
 #include "proto/manifest_message.h"
 #include "server/base/address.h"
 #include "server/base/field_error.h"
-#include "server/base/malloc_tuning.h"
+#include "server/base/process_memory.h"
 #include "server/base/status_macros.h"
 #include "server/tls/tls_files.h"
 #include "worker_client/channel.h"

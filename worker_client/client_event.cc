@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "server/base/line_writer.h"
+#include "server/base/log.h"
 #include "server/base/utf8.h"
 
 namespace agg {

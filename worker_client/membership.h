@@ -23,7 +23,6 @@
 #include "proto/agg.pb.h"
 #include "server/base/clock.h"
 #include "server/base/mutex.h"
-#include "server/base/tick_clock.h"
 #include "worker_client/client_event.h"
 #include "worker_client/client_types.h"
 #include "worker_client/job_view.h"

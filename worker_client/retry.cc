@@ -12,7 +12,7 @@
 #include "proto/grpc_channel.h"
 #include "proto/status_conversion.h"
 #include "server/base/clock.h"
-#include "server/base/limit_error.h"
+#include "server/base/field_error.h"
 #include "server/base/status_macros.h"
 #include "server/base/utf8.h"
 #include "server/tls/tls_diagnosis.h"

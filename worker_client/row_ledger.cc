@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "server/base/file_size_limit.h"
+#include "server/base/file_descriptor.h"
 
 namespace agg {
 

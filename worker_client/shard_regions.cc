@@ -16,7 +16,6 @@
 #include "proto/protocol_version.h"
 #include "proto/region.pb.h"
 #include "proto/stream_copy.h"
-#include "server/base/descriptor_message.h"
 #include "server/base/local_socket.h"
 #include "server/base/status_macros.h"
 #include "worker_client/channel.h"

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/time/clock.h"
-#include "server/base/local_buffers.h"
+#include "server/base/local_socket.h"
 
 namespace agg {
 namespace {

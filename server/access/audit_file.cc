@@ -12,7 +12,7 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "server/base/file_size_limit.h"
+#include "server/base/file_descriptor.h"
 #include "server/base/log.h"
 #include "server/base/status_macros.h"
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/base/limit_error.h"
+#include "server/base/field_error.h"
 
 namespace agg {
 namespace {

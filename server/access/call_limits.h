@@ -12,8 +12,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/access/access_rules.h"
+#include "server/base/call_counts.h"
 #include "server/base/clock.h"
-#include "server/base/denial_counts.h"
 #include "server/base/mutex.h"
 
 namespace agg {
@@ -68,7 +68,7 @@ class CallLimiter {
               const Clock* clock);
 
   // What the call takes, until it is destroyed, before this object. A limit
-  // error (limit_error.h) if there is not as much, and *reason.
+  // error (field_error.h) if there is not as much, and *reason.
   absl::StatusOr<std::shared_ptr<void>> Take(const Caller& caller,
                                              const MethodRule& method,
                                              DenialReason* reason);

@@ -21,7 +21,7 @@
 #include "server/access/call_limits.h"
 #include "server/access/identities.h"
 #include "server/access/open_calls.h"
-#include "server/base/denial_counts.h"
+#include "server/base/call_counts.h"
 
 namespace agg {
 

@@ -16,7 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/base/field_error.h"
-#include "server/base/file_size_limit.h"
+#include "server/base/file_descriptor.h"
 #include "server/base/status_macros.h"
 
 namespace agg {

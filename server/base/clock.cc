@@ -1,9 +1,13 @@
-// The real clock.
 #include "server/base/clock.h"
 
+#include <algorithm>
 #include <chrono>
+#include <thread>
+
+#include "absl/time/clock.h"
 
 namespace agg {
+
 namespace {
 
 // The system's time at the start plus what has passed since: a step of the
@@ -25,6 +29,42 @@ class RealClock : public Clock {
 
 const Clock* Clock::Real() {
   static const RealClock* const clock = new RealClock;
+  return clock;
+}
+
+// At most kMaxTick is counted from one tick to the next: a process that was
+// frozen has missed its ticks.
+TickClock::TickClock(const Clock* base)
+    : base_(base), ticked_at_(base->Now()), counted_(ticked_at_) {}
+
+absl::Time TickClock::Counted(absl::Time now) const {
+  return counted_ + std::min(now - ticked_at_, kMaxTick);
+}
+
+absl::Time TickClock::Now() const {
+  MutexLock lock(&mutex_);
+  // Read under the lock: else a tick between the two would make it go back.
+  return Counted(base_->Now());
+}
+
+void TickClock::Tick() {
+  MutexLock lock(&mutex_);
+  const absl::Time now = base_->Now();
+  counted_ = Counted(now);
+  ticked_at_ = now;
+}
+
+const Clock* TickClock::Real() {
+  static const TickClock* const clock = [] {
+    auto* ticking = new TickClock(Clock::Real());
+    std::thread([ticking] {
+      for (;;) {
+        absl::SleepFor(kInterval);
+        ticking->Tick();
+      }
+    }).detach();
+    return ticking;
+  }();
   return clock;
 }
 

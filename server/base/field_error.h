@@ -1,5 +1,6 @@
-// Errors about one field: of a configuration, a flag or a call. One format for
-// all, so that people know where to look.
+// Errors about one field, of a configuration, a flag or a call, and about a
+// limit that was reached. One format for each, so that people know where to
+// look, and programs what to do.
 #ifndef AGG_SERVER_BASE_FIELD_ERROR_H_
 #define AGG_SERVER_BASE_FIELD_ERROR_H_
 
@@ -8,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
@@ -62,6 +64,24 @@ inline bool IsFiniteAtLeast(double value, double least) {
 }
 inline bool IsFinitePositive(double value) {
   return std::isfinite(value) && value > 0.0;
+}
+
+// How the message of a LimitError ends, and of no other RESOURCE_EXHAUSTED: by
+// it a client knows that the same call may succeed later (P46).
+inline constexpr char kTryAgain[] = "; try again later";
+
+// RESOURCE_EXHAUSTED "max_streams of identity "a" is 12; allowed: 12 at a time;
+// try again later".
+inline absl::Status LimitError(absl::string_view limit, absl::string_view of,
+                               absl::string_view value,
+                               absl::string_view allowed) {
+  return absl::ResourceExhaustedError(absl::StrCat(
+      limit, " of ", of, " is ", value, "; allowed: ", allowed, kTryAgain));
+}
+
+inline bool IsLimitError(const absl::Status& status) {
+  return absl::IsResourceExhausted(status) &&
+         absl::EndsWith(status.message(), kTryAgain);
 }
 
 }  // namespace agg

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/base/file_size_limit.h"
+#include "server/base/file_descriptor.h"
 
 namespace agg {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
-#include "server/base/file_size_limit.h"
+#include "server/base/file_descriptor.h"
 
 #ifndef F_SEAL_FUTURE_WRITE  // of Linux 5.1, and of newer C libraries
 #define F_SEAL_FUTURE_WRITE 0x0010

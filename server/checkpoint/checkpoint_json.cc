@@ -14,7 +14,6 @@
 #include "proto/crc32c.h"
 #include "server/base/field_error.h"
 #include "server/base/json.h"
-#include "server/base/json_members.h"
 #include "server/base/status_macros.h"
 
 namespace agg {

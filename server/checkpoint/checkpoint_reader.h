@@ -15,8 +15,8 @@
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "proto/shard_plan.h"
+#include "server/base/clock.h"
 #include "server/base/file_system.h"
-#include "server/base/progress.h"
 #include "server/checkpoint/checkpoint_manifest.h"
 #include "server/checkpoint/part_layout.h"
 

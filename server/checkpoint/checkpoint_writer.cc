@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/base/process_memory.h"
 #include "server/base/status_macros.h"
-#include "server/base/try_resize.h"
 #include "server/checkpoint/part_writer.h"
 
 namespace agg {

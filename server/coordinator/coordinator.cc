@@ -21,7 +21,6 @@
 #include "absl/types/optional.h"
 #include "kernels/optimizer_table.h"
 #include "server/base/field_error.h"
-#include "server/base/limit_error.h"
 #include "server/base/log.h"
 #include "server/base/status_macros.h"
 #include "server/base/utf8.h"

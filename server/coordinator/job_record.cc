@@ -13,7 +13,6 @@
 #include "nlohmann/json.hpp"
 #include "server/base/field_error.h"
 #include "server/base/json.h"
-#include "server/base/json_members.h"
 #include "server/base/status_macros.h"
 #include "server/combine/row_info.h"
 #include "server/combine/rule_table.h"

@@ -8,7 +8,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/base/field_error.h"
-#include "server/base/limit_error.h"
 #include "server/base/status_macros.h"
 #include "server/coordinator/coordinator_types.h"
 

@@ -16,7 +16,7 @@
 #include "prometheus/metric_family.h"
 #include "prometheus/text_serializer.h"
 #include "server/base/call_counts.h"
-#include "server/base/log_writer.h"
+#include "server/base/log.h"
 #include "server/base/utf8.h"
 #include "server/metrics/family_builder.h"
 #include "server/metrics/metrics_options.h"

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "server/base/call_counts.h"
-#include "server/base/denial_counts.h"
 #include "server/metrics/certificate_expiry.h"
 #include "server/metrics/family_builder.h"
 #include "server/metrics/metrics_options.h"

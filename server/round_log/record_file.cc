@@ -18,7 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "server/base/atomic_file.h"
-#include "server/base/file_size_limit.h"
+#include "server/base/file_descriptor.h"
 #include "server/base/log.h"
 #include "server/base/status_macros.h"
 #include "server/round_log/record_reader.h"

@@ -18,7 +18,7 @@
 #include "server/access/audit_event.h"
 #include "server/base/field_error.h"
 #include "server/base/log.h"
-#include "server/base/malloc_tuning.h"
+#include "server/base/process_memory.h"
 #include "server/base/status_macros.h"
 #include "server/base/utf8.h"
 #include "server/coordinator/coordinator_types.h"

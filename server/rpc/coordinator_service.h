@@ -70,7 +70,7 @@ class ManifestBook {
   // the same object for the same manifest, as long as somebody holds it. Bytes
   // that were seen are not parsed again. INVALID_ARGUMENT: they are malformed,
   // or have more tensors than a manifest may have. A limit error
-  // (limit_error.h) if there is no room for it.
+  // (field_error.h) if there is no room for it.
   absl::StatusOr<SharedManifest> Take(absl::string_view message,
                                       const std::string& identity);
   // Its bytes, which all who ask for it share while somebody holds it.

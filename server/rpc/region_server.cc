@@ -13,7 +13,6 @@
 #include "absl/strings/str_cat.h"
 #include "proto/protocol_version.h"
 #include "proto/region.pb.h"
-#include "server/base/descriptor_message.h"
 #include "server/base/local_socket.h"
 #include "server/base/log.h"
 #include "server/base/status_macros.h"

@@ -21,7 +21,6 @@
 #include "proto/tls_options.h"
 #include "server/base/clock.h"
 #include "server/base/mutex.h"
-#include "server/base/tick_clock.h"
 #include "server/round/neighbour_peer.h"
 #include "server/rpc/copy_streams.h"
 

@@ -18,7 +18,6 @@
 #include "proto/tls_options.h"
 #include "server/base/clock.h"
 #include "server/base/mutex.h"
-#include "server/base/tick_clock.h"
 #include "server/round/phase.h"
 #include "server/round/recovery.h"
 #include "server/round/shard_peer.h"

@@ -16,7 +16,6 @@
 #include "server/access/caller_gate.h"
 #include "server/base/call_counts.h"
 #include "server/base/clock.h"
-#include "server/base/tick_clock.h"
 #include "server/coordinator/coordinator.h"
 #include "server/round/neighbour_peer.h"
 #include "server/rpc/admit_call.h"

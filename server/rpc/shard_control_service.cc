@@ -19,7 +19,7 @@
 #include "proto/status_conversion.h"
 #include "server/base/address.h"
 #include "server/base/log.h"
-#include "server/base/malloc_tuning.h"
+#include "server/base/process_memory.h"
 #include "server/base/status_macros.h"
 #include "server/coordinator/coordinator_types.h"
 #include "server/round/orderly_stop.h"

@@ -6,7 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "server/access/access_rules.h"
-#include "server/base/local_buffers.h"
+#include "server/base/local_socket.h"
 #include "server/rpc/admit_call.h"
 #include "server/rpc/long_poll.h"
 #include "server/rpc/pull_stream.h"

@@ -11,8 +11,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
+#include "server/base/clock.h"
 #include "server/base/mutex.h"
-#include "server/base/progress.h"
 
 namespace agg {
 

@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "server/base/field_error.h"
+#include "server/base/process_memory.h"
 #include "server/base/status_macros.h"
-#include "server/base/try_resize.h"
 
 namespace agg {
 

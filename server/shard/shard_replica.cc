@@ -12,8 +12,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/optimizer_step.h"
+#include "server/base/process_memory.h"
 #include "server/base/status_macros.h"
-#include "server/base/try_resize.h"
 #include "server/shard/step_layout.h"
 
 namespace agg {

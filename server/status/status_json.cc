@@ -14,7 +14,6 @@
 #include "nlohmann/json.hpp"
 #include "server/base/job_phase.h"
 #include "server/base/json.h"
-#include "server/base/worker_word.h"
 #include "server/round/round_report.h"
 #include "server/round_log/round_log_status.h"
 #include "server/status/round_history.h"

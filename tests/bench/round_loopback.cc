@@ -36,7 +36,7 @@
 #include "kernels/backend_factory.h"
 #include "nlohmann/json.hpp"
 #include "server/base/log.h"
-#include "server/base/malloc_tuning.h"
+#include "server/base/process_memory.h"
 #include "server/config/options.h"
 #include "server/server.h"
 #include "tests/bench/bench_file.h"

@@ -27,7 +27,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "server/base/log.h"
-#include "server/base/malloc_tuning.h"
+#include "server/base/process_memory.h"
 #include "tests/e2e/loopback_job.h"
 #include "worker_client/agg_client.h"
 

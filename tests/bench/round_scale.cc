@@ -33,7 +33,7 @@
 #include "proto/round_log.pb.h"
 #include "proto/shard_plan.h"
 #include "server/base/log.h"
-#include "server/base/malloc_tuning.h"
+#include "server/base/process_memory.h"
 #include "server/config/config_defaults.h"
 #include "server/config/config_text.h"
 #include "server/config/options.h"

@@ -16,7 +16,7 @@
 #include "server/access/audit_trail.h"
 #include "server/access/caller_gate.h"
 #include "server/access/identities.h"
-#include "server/base/denial_counts.h"
+#include "server/base/call_counts.h"
 #include "server/rpc/admin_service.h"
 #include "server/rpc/bidi_stream.h"
 #include "server/rpc/coordinator_service.h"

@@ -15,8 +15,8 @@
 #include "gtest/gtest.h"
 #include "proto/agg.grpc.pb.h"
 #include "proto/status_conversion.h"
+#include "server/base/field_error.h"
 #include "server/base/file_descriptor.h"
-#include "server/base/limit_error.h"
 #include "worker_client/channel.h"
 #include "worker_client/membership.h"
 

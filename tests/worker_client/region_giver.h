@@ -16,7 +16,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "proto/region.pb.h"
-#include "server/base/descriptor_message.h"
 #include "server/base/file_descriptor.h"
 #include "server/base/local_socket.h"
 

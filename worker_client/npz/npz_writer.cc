@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "server/base/atomic_file.h"
-#include "server/base/file_size_limit.h"
+#include "server/base/file_descriptor.h"
 #include "server/base/npy_header.h"
 #include "server/base/status_macros.h"
 #include "worker_client/npz/npz.h"

@@ -19,7 +19,7 @@
 #include "gtest/gtest.h"
 #include "kernels/device_memory/device_stream.h"
 #include "kernels/device_memory/shared_device_memory.h"
-#include "server/base/descriptor_message.h"
+#include "server/base/local_socket.h"
 #include "tests/kernels/device_memory/fake_cuda.h"
 
 namespace agg {

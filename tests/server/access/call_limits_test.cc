@@ -6,7 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/base/limit_error.h"
+#include "server/base/field_error.h"
 
 namespace agg {
 namespace {

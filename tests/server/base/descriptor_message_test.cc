@@ -1,5 +1,3 @@
-#include "server/base/descriptor_message.h"
-
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -13,6 +11,7 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/base/local_socket.h"
 
 namespace agg {
 namespace {

@@ -1,4 +1,3 @@
-#include "server/base/json_members.h"
 
 #include <cmath>
 #include <cstdint>

@@ -1,5 +1,3 @@
-#include "server/base/limited_files.h"
-
 #include <memory>
 #include <string>
 #include <utility>
@@ -12,6 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/base/file_system.h"
+#include "server/base/limited_calls.h"
 #include "server/base/mutex.h"
 #include "tests/server/base/sim_disk.h"
 

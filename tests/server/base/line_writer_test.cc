@@ -1,5 +1,3 @@
-#include "server/base/line_writer.h"
-
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -10,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/base/log.h"
 
 namespace agg {
 namespace {

@@ -1,4 +1,3 @@
-#include "server/base/local_buffers.h"
 
 #include <sys/socket.h>
 

@@ -1,5 +1,3 @@
-#include "server/base/malloc_tuning.h"
-
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +12,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "server/base/process_memory.h"
 
 namespace agg {
 namespace {

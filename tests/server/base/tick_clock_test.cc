@@ -1,5 +1,4 @@
 // Time that a process spent frozen does not count (P31).
-#include "server/base/tick_clock.h"
 
 #include "absl/time/time.h"
 #include "gtest/gtest.h"

@@ -1,10 +1,9 @@
-#include "server/base/try_resize.h"
-
 #include <cstdint>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "gtest/gtest.h"
+#include "server/base/process_memory.h"
 
 namespace agg {
 namespace {

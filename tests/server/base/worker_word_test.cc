@@ -1,6 +1,5 @@
-#include "server/base/worker_word.h"
-
 #include "gtest/gtest.h"
+#include "server/base/job_phase.h"
 
 namespace agg {
 namespace {

@@ -5,7 +5,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/base/clock.h"
-#include "server/base/tick_clock.h"
 #include "server/coordinator/peer_group.h"
 #include "server/round/phase.h"
 

@@ -27,7 +27,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/shard_plan.h"
-#include "server/base/limit_error.h"
+#include "server/base/field_error.h"
 #include "server/coordinator/close_policy.h"
 #include "server/coordinator/coordinator_types.h"
 #include "server/coordinator/job_record.h"

@@ -17,7 +17,7 @@
 #include "proto/agg.grpc.pb.h"
 #include "server/access/call_limits.h"
 #include "server/access/caller_gate.h"
-#include "server/base/denial_counts.h"
+#include "server/base/call_counts.h"
 #include "server/rpc/admit_call.h"
 #include "tests/server/rpc/loopback_shard.h"
 

@@ -7,7 +7,7 @@
 #include "proto/join_parts.pb.h"
 #include "proto/manifest_message.h"
 #include "proto/manifest_size.h"
-#include "server/base/limit_error.h"
+#include "server/base/field_error.h"
 #include "server/rpc/coordinator_service.h"
 
 namespace agg {

@@ -11,7 +11,6 @@
 
 #include "absl/time/time.h"
 #include "proto/region.pb.h"
-#include "server/base/descriptor_message.h"
 #include "server/base/local_socket.h"
 #include "server/rpc/region_server.h"
 #include "tests/server/round/local_cluster.h"

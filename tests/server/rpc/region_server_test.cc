@@ -19,7 +19,6 @@
 #include "kernels/dtype.h"
 #include "proto/protocol_version.h"
 #include "proto/region.pb.h"
-#include "server/base/descriptor_message.h"
 #include "server/base/local_socket.h"
 #include "server/params/shared_buffer.h"
 #include "server/shard/region_grant.h"

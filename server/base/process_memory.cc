@@ -1,18 +1,22 @@
-// Keeps freed memory in the process: glibc would give each large message's
-// pages back, and take new ones for the next. Apart because it is not
-// portable.
-#include "server/base/malloc_tuning.h"
+// Settings of glibc's malloc: it would give each large message's pages back,
+// and take new ones for the next. Apart because they are not portable.
+#include "server/base/process_memory.h"
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <new>
 #include <thread>
 #if defined(__GLIBC__)
 #include <malloc.h>
 #endif
 
+#include "absl/strings/str_cat.h"
+
 namespace agg {
+
 namespace {
 
 bool IsSet(const char* name) { return std::getenv(name) != nullptr; }
@@ -65,6 +69,19 @@ bool TuneMalloc() {
 #else
   return false;
 #endif
+}
+
+absl::Status TryResize(int64_t num_values, std::vector<float>* values) {
+  const auto size = static_cast<size_t>(num_values);
+  if (size <= values->max_size()) {
+    try {
+      values->resize(size);
+      return absl::OkStatus();
+    } catch (const std::bad_alloc&) {
+    }
+  }
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "cannot allocate ", num_values, " float32 numbers of host memory"));
 }
 
 }  // namespace agg

@@ -1,8 +1,7 @@
 // The order of the tests is the meaning: the first that holds names the worker.
-#include "server/base/worker_word.h"
+#include "server/base/job_phase.h"
 
 #include "absl/strings/string_view.h"
-#include "server/base/job_phase.h"
 
 namespace agg {
 

@@ -1,9 +1,13 @@
-// Settings of glibc's malloc for a process that receives large messages: of the
-// server, and of workers that ask for it.
-#ifndef AGG_SERVER_BASE_MALLOC_TUNING_H_
-#define AGG_SERVER_BASE_MALLOC_TUNING_H_
+// Memory of a process that receives large messages: of the server, and of
+// workers that ask for it.
+#ifndef AGG_SERVER_BASE_PROCESS_MEMORY_H_
+#define AGG_SERVER_BASE_PROCESS_MEMORY_H_
 
 #include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
 
 namespace agg {
 
@@ -26,6 +30,12 @@ bool TuneMalloc();
 void AskForTrim();
 bool TrimIfAsked(size_t keep_bytes);
 
+// values->resize(num_values), which touches all of it: memory as large as a
+// shard's part. RESOURCE_EXHAUSTED, with the vector as it was: the host has no
+// such memory; an exception would end the process.
+// REQUIRES: num_values >= 0.
+absl::Status TryResize(int64_t num_values, std::vector<float>* values);
+
 }  // namespace agg
 
-#endif  // AGG_SERVER_BASE_MALLOC_TUNING_H_
+#endif  // AGG_SERVER_BASE_PROCESS_MEMORY_H_
