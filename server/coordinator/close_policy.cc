@@ -3,8 +3,13 @@
 #include "server/coordinator/close_policy.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <utility>
+
+#include "server/combine/median.h"
 
 namespace agg {
+
 namespace {
 
 // Sets decision->start or when to ask again.
@@ -82,6 +87,103 @@ CloseDecision DecideClose(const CloseOptions& options,
   decision.close = now >= deadline;
   if (!decision.close) decision.ask_again_at = deadline;
   return decision;
+}
+
+// --- How the last rounds went
+// -------------------------------------------------
+
+void ArrivalTimes::BeginEpoch(uint64_t version) {
+  first_round_ = version;
+  next_round_ = version;
+  pending_.clear();
+  timeout_ = absl::ZeroDuration();
+  for (auto& [number, rank] : ranks_) rank.next_round = version;
+  // Their latenesses still say what is usual. Their numbers may come again.
+  for (Round& round : rounds_) round.first_commit = absl::InfiniteFuture();
+}
+
+void ArrivalTimes::NoteRound(uint64_t round,
+                             const std::vector<RowArrival>& rows) {
+  next_round_ = round + 1;
+  const std::map<int32_t, absl::Time> late = std::exchange(pending_, {});
+  if (rows.empty()) return;
+  const auto earlier = [](const RowArrival& a, const RowArrival& b) {
+    return a.committed_at < b.committed_at;
+  };
+  const auto [first, last] =
+      std::minmax_element(rows.begin(), rows.end(), earlier);
+  Round kept;
+  kept.round = round;
+  kept.first_commit = first->committed_at;
+  for (auto row = rows.begin(); row != rows.end(); ++row) {
+    const absl::Duration lateness = row->committed_at - kept.first_commit;
+    Rank& rank = ranks_[row->rank];
+    rank.next_round = round + 1;
+    AddLateness(&rank, lateness);
+    if (row != first) kept.latenesses.push_back(lateness);
+  }
+  if (rows.size() > 1) ++ranks_[last->rank].last_rows;
+  rounds_.push_back(std::move(kept));
+  if (rounds_.size() > kNumRounds) rounds_.pop_front();
+  for (const auto& [rank, at] : late) CountLate(rank, round, at);
+  timeout_ = ComputeTimeout();
+}
+
+void ArrivalTimes::NoteLate(int32_t rank, uint64_t round, absl::Time now) {
+  if (round == next_round_) {
+    pending_.emplace(rank, now);
+  } else if (round < next_round_) {
+    CountLate(rank, round, now);
+  }
+}
+
+void ArrivalTimes::CountLate(int32_t rank, uint64_t round, absl::Time now) {
+  auto found = ranks_.find(rank);
+  if (found == ranks_.end()) {
+    found = ranks_.emplace(rank, Rank()).first;
+    found->second.next_round = first_round_;
+  }
+  if (round < found->second.next_round) return;
+  found->second.next_round = round + 1;
+  ++found->second.late_rows;
+  for (Round& kept : rounds_) {
+    if (kept.round != round || kept.first_commit > now) continue;
+    kept.latenesses.push_back(now - kept.first_commit);
+    AddLateness(&found->second, kept.latenesses.back());
+  }
+}
+
+void ArrivalTimes::AddLateness(Rank* rank, absl::Duration lateness) {
+  rank->latenesses.push_back(lateness);
+  if (rank->latenesses.size() > kNumPerRank) rank->latenesses.pop_front();
+}
+
+absl::Duration ArrivalTimes::ComputeTimeout() const {
+  if (!(mad_factor_ > 0.0)) return absl::ZeroDuration();
+  std::vector<absl::Duration> samples;
+  for (const Round& round : rounds_) {
+    samples.insert(samples.end(), round.latenesses.begin(),
+                   round.latenesses.end());
+  }
+  if (samples.size() < kMinSamples) return absl::ZeroDuration();
+  const absl::Duration median = Median(samples);
+  for (absl::Duration& sample : samples) {
+    sample = absl::AbsDuration(sample - median);
+  }
+  const absl::Duration deviation = Median(std::move(samples));
+  return std::max({median + mad_factor_ * deviation, 2 * median, kMinTimeout});
+}
+
+RankArrivals ArrivalTimes::Of(int32_t rank) const {
+  const auto found = ranks_.find(rank);
+  if (found == ranks_.end()) return {};
+  const Rank& known = found->second;
+  RankArrivals arrivals{known.late_rows, known.last_rows, absl::ZeroDuration()};
+  if (!known.latenesses.empty()) {
+    arrivals.lateness = Median(std::vector<absl::Duration>(
+        known.latenesses.begin(), known.latenesses.end()));
+  }
+  return arrivals;
 }
 
 }  // namespace agg

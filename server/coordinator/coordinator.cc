@@ -31,7 +31,6 @@
 #include "server/coordinator/coordinator_types.h"
 #include "server/coordinator/job_record.h"
 #include "server/coordinator/job_state.h"
-#include "server/coordinator/kept_outcomes.h"
 #include "server/coordinator/recovery_plan.h"
 #include "server/coordinator/round_reporter.h"
 #include "server/round/orderly_stop.h"

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -54,6 +55,19 @@ struct RoundResult {
   // Places in the manifest of what no row of `ranks` had; ascending.
   std::vector<int32_t> absent_tensors;
   std::vector<int32_t> differing_ranks;  // of ReplicaGroups
+};
+
+// A round's outcome and whose rows it contains: attempts by session.
+struct RecordedOutcome {
+  RoundResult outcome;  // `included` is each asker's own, and not recorded
+  std::map<uint64_t, uint32_t> included;
+};
+
+// The last row of a rank that a version contains.
+struct UsedRow {
+  uint64_t session = 0;
+  uint64_t round = 0;
+  uint32_t attempt = 0;
 };
 
 // A question for an outcome. A session that seeds asks for its seed's.

@@ -17,7 +17,6 @@
 #include "server/combine/row_info.h"
 #include "server/combine/rule_table.h"
 #include "server/coordinator/coordinator_types.h"
-#include "server/coordinator/kept_outcomes.h"
 
 namespace agg {
 

@@ -17,7 +17,7 @@
 #include "absl/strings/string_view.h"
 #include "server/combine/options.h"
 #include "server/combine/round_input.h"
-#include "server/coordinator/kept_outcomes.h"
+#include "server/coordinator/coordinator_types.h"
 #include "server/round/combination_names.h"
 #include "server/round/recovery.h"
 #include "server/round/round_report.h"

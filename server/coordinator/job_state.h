@@ -19,8 +19,7 @@
 #include "server/coordinator/close_policy.h"
 #include "server/coordinator/coordinator_types.h"
 #include "server/coordinator/job_record.h"
-#include "server/coordinator/kept_outcomes.h"
-#include "server/coordinator/waiting_text.h"
+#include "server/coordinator/round_watches.h"
 #include "server/round/recovery.h"
 #include "server/round/session_table.h"
 #include "server/round/shard_peer.h"
@@ -78,6 +77,46 @@ struct JobStart {
   bool borrowed = false;  // that one is another job's
   // What was made of copies and checkpoints, for people; "": as it was.
   std::string restore;
+};
+
+// The outcomes of the last rounds, for workers that ask late (P6).
+// Thread-compatible.
+class KeptOutcomes {
+ public:
+  static constexpr int kNumKept = 16;
+
+  KeptOutcomes() = default;
+  // Takes outcomes, the oldest first, and keeps the last kNumKept of them.
+  explicit KeptOutcomes(std::vector<RecordedOutcome> rounds)
+      : rounds_(std::move(rounds)) {
+    while (rounds_.size() > kNumKept) rounds_.erase(rounds_.begin());
+  }
+
+  // REQUIRES: rounds come in ascending order.
+  void Add(RoundResult outcome, std::map<uint64_t, uint32_t> included) {
+    rounds_.push_back({std::move(outcome), std::move(included)});
+    if (rounds_.size() > kNumKept) rounds_.erase(rounds_.begin());
+  }
+
+  // Returns the outcome of a round for `session` (0: an observer) that asks
+  // about its `attempt`; nothing if it is not kept.
+  std::optional<RoundResult> Find(uint64_t round, uint64_t session,
+                                  uint32_t attempt) const {
+    for (const RecordedOutcome& kept : rounds_) {
+      if (kept.outcome.round != round) continue;
+      RoundResult outcome = kept.outcome;
+      const auto used = kept.included.find(session);
+      outcome.included = session != 0 && used != kept.included.end() &&
+                         used->second == attempt;
+      return outcome;
+    }
+    return std::nullopt;
+  }
+
+  const std::vector<RecordedOutcome>& rounds() const { return rounds_; }
+
+ private:
+  std::vector<RecordedOutcome> rounds_;  // oldest first
 };
 
 // Thread-compatible; every time comes in as `now`. Invariants:
@@ -183,7 +222,7 @@ class JobState {
   std::vector<int32_t> MissingRanks() const;
   // Since when rows have been waited for; InfiniteFuture: nobody has committed.
   absl::Time waiting_since() const { return waiting_since_; }
-  // Who is waited for, in the words of waiting_text.h.
+  // Who is waited for, in the words of round_watches.h.
   Waiting waiting() const;
   void Start(absl::Time now);
   void BeginClosing() { closing_ = true; }

@@ -17,7 +17,7 @@
 #include "server/combine/decision.h"
 #include "server/combine/outliers.h"
 #include "server/combine/statistics.h"
-#include "server/coordinator/replica_watch.h"
+#include "server/coordinator/round_watches.h"
 
 namespace agg {
 
@@ -265,6 +265,26 @@ RoundResult OutcomeOf(const RoundReport& report) {
                     replicas.Text());
   }
   return outcome;
+}
+
+// A bounded list: what is older is in the round log, if there is one.
+
+void RecentRounds::Add(const RoundReport& report, const RoundResult& outcome,
+                       absl::Time ended_at) {
+  const PhaseDurations& took = report.durations;
+  records_.push_back({outcome, ended_at, took.wait,
+                      took.gram + took.compensated + took.decide + took.norms +
+                          took.update + took.publish});
+  if (records_.size() > kNumKept) records_.pop_front();
+  tensor_orthogonality_.clear();
+  for (const SegmentReport& tensor : report.decision.tensors) {
+    tensor_orthogonality_.push_back(tensor.orthogonality);
+  }
+}
+
+std::optional<RoundResult> RecentRounds::last_outcome() const {
+  if (records_.empty()) return std::nullopt;
+  return records_.back().outcome;
 }
 
 RoundReporter::RoundReporter(Callback on_report)

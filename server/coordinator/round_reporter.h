@@ -4,6 +4,7 @@
 #define AGG_SERVER_COORDINATOR_ROUND_REPORTER_H_
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <optional>
@@ -43,6 +44,31 @@ void CompleteReport(const ClosingRound& round, absl::Time finished_at,
 
 // The outcome as a session without a row in it sees it (`included` is false).
 RoundResult OutcomeOf(const RoundReport& report);
+
+// The rounds that have ended lately, for people and tools that ask: of all
+// epochs of this process. Thread-compatible.
+class RecentRounds {
+ public:
+  static constexpr int kNumKept = 256;
+
+  void Add(const RoundReport& report, const RoundResult& outcome,
+           absl::Time ended_at);
+
+  // Oldest first, kNumKept at most.
+  std::vector<RoundRecord> records() const {
+    return {records_.begin(), records_.end()};
+  }
+  std::optional<RoundResult> last_outcome() const;
+  // How orthogonal the rows of the last round were, tensor by tensor in the
+  // manifest's order; empty before the first round.
+  const std::vector<double>& tensor_orthogonality() const {
+    return tensor_orthogonality_;
+  }
+
+ private:
+  std::deque<RoundRecord> records_;
+  std::vector<double> tensor_orthogonality_;
+};
 
 // What the statistics of a round are computed from.
 struct RoundFacts {

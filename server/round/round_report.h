@@ -122,7 +122,7 @@ struct WorkerState {
   absl::Duration lease_remaining;
   absl::Duration waited_for;  // how long the open round has waited for it
   // Arrivals since the process started, as RankArrivals of
-  // server/coordinator/arrival_times.h has them.
+  // server/coordinator/close_policy.h has them.
   uint64_t late_rows = 0;
   uint64_t last_rows = 0;
   absl::Duration lateness;
@@ -173,7 +173,7 @@ struct JobStatus {
   // finite up to the last one; 0: the last update left finite ones.
   uint64_t not_finite_rounds = 0;
   // Ranks whose parameters were others than those of the most, in the last
-  // rounds (server/coordinator/replica_watch.h); ascending.
+  // rounds (server/coordinator/round_watches.h); ascending.
   std::vector<int32_t> differing_ranks;
   std::vector<EndedWorkers> ended_workers;  // one for each reason there is
   std::string message;

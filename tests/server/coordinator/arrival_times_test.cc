@@ -1,5 +1,5 @@
 // How late rows are, and what may be waited for; with times that are given.
-#include "server/coordinator/arrival_times.h"
+#include "server/coordinator/close_policy.h"
 
 #include <cstdint>
 #include <utility>

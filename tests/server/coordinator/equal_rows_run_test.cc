@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "server/coordinator/waiting_text.h"
+#include "server/coordinator/round_watches.h"
 
 namespace agg {
 namespace {

@@ -2,7 +2,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/coordinator/waiting_text.h"
+#include "server/coordinator/round_watches.h"
 
 namespace agg {
 namespace {

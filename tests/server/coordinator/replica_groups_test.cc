@@ -5,7 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/coordinator/replica_watch.h"
+#include "server/coordinator/round_watches.h"
 
 namespace agg {
 namespace {

@@ -1,5 +1,5 @@
 // What becomes of workers whose parameters differ: a line, a status, an end.
-#include "server/coordinator/replica_watch.h"
+#include "server/coordinator/round_watches.h"
 
 #include <cstdint>
 #include <string>

@@ -13,7 +13,7 @@
 #include "server/base/log.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/coordinator_types.h"
-#include "server/coordinator/waiting_text.h"
+#include "server/coordinator/round_watches.h"
 #include "server/round/round_report.h"
 #include "tests/server/round/local_cluster.h"
 

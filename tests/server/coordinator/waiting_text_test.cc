@@ -1,4 +1,4 @@
-#include "server/coordinator/waiting_text.h"
+#include "server/coordinator/round_watches.h"
 
 #include <numeric>
 #include <string>
