@@ -2,6 +2,7 @@
 // a fixed order, which gives the same bits with every C library.
 #include "kernels/step_constants.h"
 
+#include <cassert>
 #include <cmath>
 
 namespace agg {
@@ -21,6 +22,7 @@ double Power(double base, int64_t exponent) {
 StepConstants MakeStepConstants(const OptimizerOptions& optimizer, int64_t step,
                                 float learning_rate, float weight_decay,
                                 float trust) {
+  assert(step >= 1);
   // Hyperparameters arrive as float; 0.9f stands for 0.9f, not for 0.9.
   const double rate = learning_rate;
   const double beta1 = optimizer.beta1;

@@ -7,6 +7,7 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/device_memory/cuda_driver.h"
+#include "server/base/dcheck.h"
 #include "server/base/status_macros.h"
 
 namespace agg {
@@ -40,6 +41,7 @@ DeviceRow::~DeviceRow() { Discard(); }
 
 absl::Status DeviceRow::Copy(int64_t owner, const char* from, int64_t offset,
                              int64_t num_bytes) {
+  AGG_DCHECK(offset >= 0 && offset + num_bytes <= memory_->num_bytes());
   if (num_bytes_ > 0 && owner == owner_ && from == from_ + num_bytes_ &&
       offset == offset_ + num_bytes_) {
     num_bytes_ += num_bytes;
@@ -194,6 +196,10 @@ absl::Status DeviceParameters::Note(const absl::Status& status) const {
 }
 
 absl::Status DeviceParameters::Begin(absl::Span<const Place> places) const {
+  AGG_DCHECK(
+      std::all_of(places.begin(), places.end(), [this](const Place& place) {
+        return Has(place.offset, place.num_bytes);
+      }));
   for (size_t next = 0; next < places.size();) {
     Place run = places[next++];
     while (next < places.size() && places[next].owner == run.owner &&

@@ -20,6 +20,7 @@
 #include "kernels/device_memory/shared_device_memory.h"
 #include "kernels/dtype.h"
 #include "proto/region.pb.h"
+#include "server/base/dcheck.h"
 #include "server/base/file_descriptor.h"
 #include "server/base/mutex.h"
 #include "server/base/shared_memory.h"
@@ -105,7 +106,10 @@ class RowDevices {
   // Returns the row as `device` sees it; null: it has no way.
   DeviceRow* Find(int device);
   // Returns one of those that copy. REQUIRES: used().
-  DeviceRow* any() const { return current_.begin()->second.get(); }
+  DeviceRow* any() const {
+    AGG_DCHECK(used());
+    return current_.begin()->second.get();
+  }
 
   // The copies of some slices, by each device that has begun some.
   using Copies =

@@ -14,6 +14,7 @@
 // Must come after foreach_target.h.
 #include "hwy/highway.h"
 #include "kernels/narrow_float.h"
+#include "server/base/dcheck.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace agg {
@@ -56,6 +57,8 @@ HWY_EXPORT(WidenF16);
 
 void NarrowFloats(absl::Span<const float> from, DType dtype,
                   absl::Span<uint16_t> to) {
+  AGG_DCHECK(dtype == DType::kBF16 || dtype == DType::kF16);
+  AGG_DCHECK(from.size() == to.size());
   if (dtype == DType::kBF16) {
     HWY_DYNAMIC_DISPATCH(NarrowToBf16)(from.data(), from.size(), to.data());
   } else {
@@ -65,6 +68,8 @@ void NarrowFloats(absl::Span<const float> from, DType dtype,
 
 void WidenFloats(absl::Span<const uint16_t> from, DType dtype,
                  absl::Span<float> to) {
+  AGG_DCHECK(dtype == DType::kBF16 || dtype == DType::kF16);
+  AGG_DCHECK(from.size() == to.size());
   if (dtype == DType::kBF16) {
     HWY_DYNAMIC_DISPATCH(WidenBf16)(from.data(), from.size(), to.data());
   } else {

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
+#include "server/base/dcheck.h"
 
 namespace agg {
 namespace {
@@ -27,6 +28,9 @@ absl::Status CheckNotForked() {
       "client is made"));
 }
 
-void NoteConnecting() { process = getpid(); }
+void NoteConnecting() {
+  AGG_DCHECK(CheckNotForked().ok());
+  process = getpid();
+}
 
 }  // namespace agg

@@ -9,6 +9,7 @@
 #include "kernels/row_format.h"
 #include "proto/byte_buffer_frame.h"
 #include "proto/crc32c.h"
+#include "server/base/dcheck.h"
 #include "server/base/status_macros.h"
 #include "worker_client/row_encoding.h"
 #include "worker_client/tensor_devices.h"
@@ -254,6 +255,7 @@ absl::StatusOr<FrameSource::Body> FrameSource::MakeBody(int frame) {
 }
 
 absl::Status FrameSource::Prepare() {
+  AGG_DCHECK(num_frames() == 1);
   absl::StatusOr<Body> body =
       status_.ok() ? MakeBody(0) : absl::StatusOr<Body>(status_);
   if (body.ok()) {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "server/base/dcheck.h"
 #include "server/base/status_macros.h"
 
 namespace agg {
@@ -103,6 +104,7 @@ std::set<int> GrowingRow::devices() const {
 }
 
 std::string GrowingRow::absent_tensors() const {
+  AGG_DCHECK(complete());
   MutexLock lock(&mutex_);
   std::string bits;
   for (size_t i = 0; i < bound_.size(); ++i) {

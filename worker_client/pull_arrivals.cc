@@ -2,6 +2,7 @@
 #include "worker_client/pull_arrivals.h"
 
 #include "absl/time/clock.h"
+#include "server/base/dcheck.h"
 
 namespace agg {
 
@@ -54,6 +55,7 @@ void PullArrivals::End() {
 
 bool PullArrivals::Await(int tensor, absl::Time deadline) const {
   MutexLock lock(&mutex_);
+  AGG_DCHECK(tensor >= 0 && static_cast<size_t>(tensor) < missing_.size());
   while (missing_[tensor] != 0 && !ended_) {
     const absl::Duration left = deadline - absl::Now();
     if (left <= absl::ZeroDuration()) break;

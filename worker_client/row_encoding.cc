@@ -17,6 +17,7 @@
 #include "absl/types/span.h"
 #include "kernels/narrow_float.h"
 #include "kernels/row_format.h"
+#include "server/base/dcheck.h"
 #include "server/base/field_error.h"
 #include "worker_client/float_narrowing.h"
 
@@ -193,6 +194,11 @@ __attribute__((target("avx2"))) EncodingLoss EncodeBlocksAvx2(
 EncodingLoss EncodeFloats(absl::Span<const float> gradient, DType dtype,
                           const Residual& residual, char* scales,
                           char* elements) {
+  AGG_DCHECK(dtype != DType::kF32);
+  AGG_DCHECK(reinterpret_cast<uintptr_t>(elements) % 2 == 0);
+  AGG_DCHECK(residual.before.empty() ||
+             residual.before.size() == gradient.size());
+  AGG_DCHECK(residual.after.size() == residual.before.size());
 #ifdef __x86_64__
   if (__builtin_cpu_supports("avx2")) {
     return EncodeBlocksAvx2(gradient, dtype, residual, scales, elements);

@@ -13,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "absl/types/optional.h"
 #include "proto/shard_plan.h"
+#include "server/base/dcheck.h"
 #include "server/base/status_macros.h"
 
 namespace agg {
@@ -128,6 +129,9 @@ absl::Status RowPusher::Push(GrowingRow* row, const v1::FrameMeta& meta,
                              absl::Span<const int> shards,
                              absl::Span<RowRegion* const> regions,
                              absl::Duration timeout) {
+  AGG_DCHECK(std::none_of(shards.begin(), shards.end(), [this](int shard) {
+    return router_->plan().slices_of_shard[shard].empty();
+  }));
   receipts_.clear();
   Job job{row, meta, RowSchedule(router_), {}, false, {}, {}};
   AGG_RETURN_IF_ERROR(Cancelled(job));

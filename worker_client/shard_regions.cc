@@ -16,6 +16,7 @@
 #include "proto/protocol_version.h"
 #include "proto/region.pb.h"
 #include "proto/stream_copy.h"
+#include "server/base/dcheck.h"
 #include "server/base/local_socket.h"
 #include "server/base/status_macros.h"
 #include "worker_client/channel.h"
@@ -69,6 +70,7 @@ absl::StatusOr<std::unique_ptr<RowRegion>> RowRegion::Map(
     const ShardRouter* router, int shard, DType dtype,
     const v1::RegionReply& reply, const FileDescriptor& fd,
     CopyThreads* copies) {
+  AGG_DCHECK(reply.has_row());
   const v1::Region& said = reply.row();
   const std::vector<int32_t>& slices = router->plan().slices_of_shard[shard];
   if (static_cast<int>(said.dtype()) != static_cast<int>(dtype) ||
@@ -165,6 +167,7 @@ void RowRegion::GiveUpDevice() {
 
 absl::Status RowRegion::Write(int32_t index, const BoundRow& row,
                               ErrorFeedback* feedback) {
+  AGG_DCHECK(addresses_[index] != nullptr);
   if (written_[index]) return absl::OkStatus();
   const Slice& slice = router_->plan().slices[index];
   const TensorView& view = row.views[slice.tensor];

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/row_format.h"
+#include "server/base/dcheck.h"
 #include "server/base/status_macros.h"
 
 namespace agg {
@@ -241,6 +242,7 @@ absl::StatusOr<std::vector<const float*>> TensorPlaces(
 
 std::vector<RowView> RowViewsOf(const ShardRouter& router, DType dtype,
                                 absl::Span<const char* const> slices) {
+  AGG_DCHECK(dtype != DType::kI8);
   std::vector<RowView> views(router.manifest().tensors.size());
   for (size_t t = 0; t < views.size(); ++t) {
     views[t].dtype = dtype;

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/time/clock.h"
+#include "server/base/dcheck.h"
 #include "server/base/local_socket.h"
 
 namespace agg {
@@ -35,6 +36,7 @@ void* ShardStream::Tag(Event* event) {
 
 void ShardStream::StartPush(FrameSource* source, const v1::FrameMeta& meta,
                             Trip* trip) {
+  AGG_DCHECK(state_ != State::kPushing);
   source_ = source;
   trip_ = trip;
   closed_ = false;

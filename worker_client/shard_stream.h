@@ -17,6 +17,7 @@
 #include "absl/types/optional.h"
 #include "proto/agg.pb.h"
 #include "proto/byte_buffer_frame.h"
+#include "server/base/dcheck.h"
 #include "worker_client/frame_source.h"
 #include "worker_client/parameter_sink.h"
 #include "worker_client/retry.h"
@@ -58,7 +59,7 @@ class ShardStream {
   ShardStream(ShardName name, std::shared_ptr<grpc::Channel> channel,
               grpc::CompletionQueue* queue, CancelSource* cancel);
   // REQUIRES: Drained().
-  ~ShardStream() = default;
+  ~ShardStream() { AGG_DCHECK(Drained()); }
   ShardStream(const ShardStream&) = delete;
   ShardStream& operator=(const ShardStream&) = delete;
 
@@ -72,6 +73,7 @@ class ShardStream {
   // Whether the source's frames are with gRPC, so that it may get more.
   // REQUIRES: kPushing.
   bool starved() const {
+    AGG_DCHECK(state_ == State::kPushing);
     return next_frame_ == source_->num_frames() &&
            (call_ == nullptr || !call_->writing);
   }

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "kernels/device_memory/cuda_abi.h"
+#include "server/base/dcheck.h"
 #include "server/base/status_macros.h"
 
 namespace agg {
@@ -237,6 +238,7 @@ void TensorDevices::GiveBack(std::unique_ptr<PinnedHostMemory> memory) {
 
 absl::StatusOr<const char*> PinnedCopy::Take(int device, const void* from,
                                              int64_t num_bytes) {
+  AGG_DCHECK(devices_ != nullptr && num_bytes <= TensorDevices::kPinnedBytes);
   AGG_ASSIGN_OR_RETURN(memory_, devices_->TakePinned(device));
   AGG_RETURN_IF_ERROR(
       devices_->CopyToHost(device, memory_->data(), from, num_bytes));

@@ -9,6 +9,7 @@
 #define AGG_KERNELS_CPU_COMBINE_ROWS_INL_H_
 #endif
 
+#include <cassert>
 #include <cstdint>
 
 #include "hwy/highway.h"
@@ -84,6 +85,7 @@ HWY_NOINLINE void CombineRows(const char* const* rows,
                               const double* coefficients, int64_t num_rows,
                               int64_t begin, int64_t num_elements, double* sums,
                               float* combined) {
+  assert(num_rows >= 1);
   using Storage = typename Element::Storage;
   for (int64_t r = 0; r < num_rows; r += kRowsAtOnce) {
     const int64_t num_left = num_rows - r;

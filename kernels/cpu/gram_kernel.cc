@@ -25,6 +25,7 @@
 #include "kernels/cpu/gram_kernel.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 
 #include "kernels/cpu/simd_targets.h"
@@ -134,6 +135,7 @@ int64_t GramScratchDoubles(int64_t num_rows) {
 }
 
 void ComputeGramBlock(const GramBlock& block) {
+  assert(block.dtype != DType::kI8);
   const int64_t num_pairs = PackedGramSize(block.num_rows);
   GramScratch scratch;
   scratch.hi_lanes = block.scratch;

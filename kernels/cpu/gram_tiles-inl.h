@@ -23,6 +23,7 @@
 #define AGG_KERNELS_CPU_GRAM_TILES_INL_H_
 #endif
 
+#include <cassert>
 #include <cstdint>
 
 #include "hwy/highway.h"
@@ -62,6 +63,7 @@ template <class Element, int R, bool kStore>
 HWY_NOINLINE void AccumulateTriangle(
     const typename Element::Storage* const* rows, int64_t num_elements,
     const Prefetch& prefetch, double* const* lanes, double* const* panel) {
+  assert(num_elements % 8 == 0);
   const LaneTag d;
   constexpr int64_t kVectorLanes = hn::MaxLanes(LaneTag());
   const typename Element::Storage* from[R];  // kept in registers

@@ -2,9 +2,12 @@
 // unit's index, and so its result, is not.
 #include "kernels/cpu/thread_pool.h"
 
+#include <cassert>
+
 namespace agg {
 
 ThreadPool::ThreadPool(int num_threads) {
+  assert(num_threads >= 1);
   for (int thread = 1; thread < num_threads; ++thread) {
     workers_.emplace_back([this, thread] { Work(thread); });
   }

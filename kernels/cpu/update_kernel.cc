@@ -3,6 +3,7 @@
 #include "kernels/cpu/update_kernel.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 
 #include "kernels/cpu/simd_targets.h"
@@ -231,6 +232,7 @@ RangeNorms ComputeNormsBlock(const UpdateBlock& block) {
 
 void NarrowBlock(const float* from, int64_t num_elements, DType dtype,
                  uint16_t* to) {
+  assert(dtype != DType::kF32);
   HWY_DYNAMIC_DISPATCH(NarrowElements)(from, num_elements, dtype, to);
 }
 

@@ -4,6 +4,7 @@
 #include "kernels/cuda/chunk_plan.h"
 
 #include <algorithm>
+#include <cassert>
 
 namespace agg::cuda {
 namespace {
@@ -24,6 +25,7 @@ void AddSlot(int64_t r, int64_t begin, int64_t num_elements, Wave* wave) {
 
 std::vector<Wave> PlanWaves(absl::Span<const ElementRange> ranges,
                             int64_t max_chunks, int64_t max_slots) {
+  assert(max_chunks >= 1 && max_slots >= 1);
   std::vector<Wave> waves;
   for (size_t r = 0; r < ranges.size(); ++r) {
     const ElementRange& range = ranges[r];

@@ -7,6 +7,8 @@
 // 16 bytes of every row keeps all pairs' sums in registers. Lanes are added as
 // a tree, warps in order; the same for every pair, so that equal rows have
 // equal entries.
+#include <cassert>
+
 #include "kernels/cuda/device_ops.cuh"
 #include "kernels/cuda/gram_few_rows.h"
 #include "kernels/cuda/gram_schedule.h"
@@ -133,6 +135,7 @@ auto KernelOf(int num_rows) {
 }  // namespace
 
 cudaError_t LaunchGramFewRows(const GramLaunch& launch, cudaStream_t stream) {
+  assert(launch.num_rows <= kFewRows);
   if (launch.num_chunks == 0) return cudaSuccess;
   return WithElement(launch.dtype, [&](auto element) {
     return LaunchKernel(KernelOf<decltype(element)>(launch.num_rows),

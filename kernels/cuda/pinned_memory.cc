@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 #include <utility>
 
@@ -129,6 +130,7 @@ absl::StatusOr<PinnedMemory> AllocatePinned(int64_t num_bytes,
 }
 
 absl::StatusOr<RegisteredMemory> RegisterHost(char* memory, int64_t num_bytes) {
+  assert(num_bytes > 0);
   for (int64_t begin = 0; begin < num_bytes; begin += kPieceBytes) {
     const cudaError_t error = cudaHostRegister(
         memory + begin,

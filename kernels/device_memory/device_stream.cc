@@ -1,6 +1,7 @@
 // The driver's calls, each with its context made current around it.
 #include "kernels/device_memory/device_stream.h"
 
+#include <cassert>
 #include <cstddef>
 
 #include "absl/memory/memory.h"
@@ -122,6 +123,7 @@ absl::Status DeviceStream::Synchronize() {
 
 absl::StatusOr<std::unique_ptr<PinnedHostMemory>> PinnedHostMemory::Allocate(
     std::shared_ptr<const DeviceContext> context, int64_t num_bytes) {
+  assert(num_bytes > 0);
   void* memory = nullptr;
   const absl::Status status = CallIn(*context, "cuMemAllocHost",
                                      context->driver().call().cuMemAllocHost_v2,

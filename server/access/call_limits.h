@@ -14,6 +14,7 @@
 #include "server/access/access_rules.h"
 #include "server/base/call_counts.h"
 #include "server/base/clock.h"
+#include "server/base/dcheck.h"
 #include "server/base/mutex.h"
 
 namespace agg {
@@ -45,7 +46,11 @@ class RateLimit {
   // The limit allows a full burst at `now`.
   RateLimit(double per_second, absl::Time now);
   bool Has(absl::Time now);
-  void Take() { left_ -= 1.0; }  // REQUIRES: Has
+  // REQUIRES: Has.
+  void Take() {
+    AGG_DCHECK(left_ >= 1.0);
+    left_ -= 1.0;
+  }
 
  private:
   const double per_second_;

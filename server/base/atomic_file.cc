@@ -15,6 +15,7 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "server/base/dcheck.h"
 #include "server/base/field_error.h"
 #include "server/base/file_descriptor.h"
 #include "server/base/status_macros.h"
@@ -108,6 +109,7 @@ absl::Status AtomicFile::Open() {
 }
 
 absl::Status AtomicFile::Commit() {
+  AGG_DCHECK(open_);
   // The data before the name: else a crash could leave the name without it.
   if (!Sync(part_path_, O_RDONLY | O_NOFOLLOW) ||
       std::rename(part_path_.c_str(), path_.c_str()) != 0) {

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "nlohmann/json.hpp"
+#include "server/base/dcheck.h"
 #include "server/base/utf8.h"
 
 namespace agg {
@@ -144,6 +145,12 @@ void JsonMembers::AddJson(const char* name, const Json& value,
                           absl::string_view allowed) const {
   constexpr size_t kMostShown = 60;
   Add(name, JsonLine(value).substr(0, kMostShown), allowed);
+}
+
+JsonMembers::JsonMembers(const Json& object, std::string path,
+                         FieldErrors* errors)
+    : object_(object), path_(std::move(path)), errors_(errors) {
+  AGG_DCHECK(object.is_object());
 }
 
 bool JsonMembers::Has(const char* name) const { return object_.contains(name); }

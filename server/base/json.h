@@ -61,8 +61,7 @@ class JsonMembers {
  public:
   // REQUIRES: `object` is a JSON object. `path`: in front of each member's
   // name in errors, "" or "parts[2].".
-  JsonMembers(const Json& object, std::string path, FieldErrors* errors)
-      : object_(object), path_(std::move(path)), errors_(errors) {}
+  JsonMembers(const Json& object, std::string path, FieldErrors* errors);
 
   // Whether the member is there: for those that may be left out.
   bool Has(const char* name) const;

@@ -23,6 +23,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "server/base/dcheck.h"
 #include "server/base/status_macros.h"
 
 namespace agg {
@@ -87,6 +88,7 @@ absl::StatusOr<FileDescriptor> ListenLocally(absl::string_view name) {
 }
 
 absl::Status CheckLocalListen(absl::string_view name) {
+  AGG_DCHECK(IsLocalSocketName(name));
   return ListenLocally(name).status();
 }
 
@@ -284,6 +286,7 @@ absl::Status ReceiveBytes(int socket, char* to, size_t size, Waiter* waiter,
 absl::Status SendMessage(int socket, absl::string_view bytes,
                          absl::Span<const int> descriptors,
                          absl::Duration patience) {
+  AGG_DCHECK(descriptors.size() <= kMaxDescriptors);
   char length[kLengthBytes];
   for (size_t i = 0; i < kLengthBytes; ++i) {
     length[i] = static_cast<char>(bytes.size() >> (8 * i) & 0xff);

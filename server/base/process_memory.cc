@@ -14,6 +14,7 @@
 #endif
 
 #include "absl/strings/str_cat.h"
+#include "server/base/dcheck.h"
 
 namespace agg {
 
@@ -72,6 +73,7 @@ bool TuneMalloc() {
 }
 
 absl::Status TryResize(int64_t num_values, std::vector<float>* values) {
+  AGG_DCHECK(num_values >= 0);
   const auto size = static_cast<size_t>(num_values);
   if (size <= values->max_size()) {
     try {

@@ -8,10 +8,12 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
+#include "server/base/dcheck.h"
 
 namespace agg {
 
 size_t Utf8SequenceBytes(absl::string_view text) {
+  AGG_DCHECK(!text.empty());
   const auto byte = [text](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t lead = byte(0);
   if (lead < 0x80) return 1;
@@ -122,6 +124,7 @@ std::string Shown(absl::string_view text, bool keep_lines) {
 }
 
 std::string ShownInJson(absl::string_view json) {
+  AGG_DCHECK(ValidUtf8(json) == json);
   std::string shown;
   shown.reserve(json.size());
   while (!json.empty()) {

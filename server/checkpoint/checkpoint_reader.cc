@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "proto/crc32c.h"
+#include "server/base/dcheck.h"
 #include "server/base/status_macros.h"
 #include "server/checkpoint/checkpoint_json.h"
 #include "server/checkpoint/checkpoint_limits.h"
@@ -117,6 +118,7 @@ absl::Status CheckpointReader::Read(ReadableFile* file, int64_t offset,
 }
 
 absl::Status CheckpointReader::VerifyPart(int ordinal) {
+  AGG_DCHECK(ordinal >= 0 && ordinal < manifest_.num_shards);
   AGG_ASSIGN_OR_RETURN(auto* part, Part(ordinal));
   const CheckpointPart& expected = manifest_.parts[ordinal];
   std::string buffer(std::min(kReadBytes, expected.num_bytes), '\0');
@@ -145,6 +147,7 @@ absl::Status CheckpointReader::VerifyPart(int ordinal) {
 
 absl::Status CheckpointReader::ReadSlice(int32_t slice, int array,
                                          absl::Span<float> values) {
+  AGG_DCHECK(array >= 0 && array <= manifest_.num_state_arrays);
   const Slice& wanted = plan_.slices[slice];
   const PartLayout& layout = layouts_[wanted.shard];
   AGG_ASSIGN_OR_RETURN(auto* part, Part(wanted.shard));

@@ -4,6 +4,7 @@
 #include <isa-l/crc.h>
 
 #include "absl/strings/str_cat.h"
+#include "server/base/dcheck.h"
 #include "server/base/npy_header.h"
 
 namespace agg {
@@ -139,6 +140,9 @@ uint32_t PartEntryCrc32(const Slice& slice, absl::string_view bytes) {
 }
 
 PartLayout MakePartLayout(const ShardPlan& plan, int ordinal, int num_arrays) {
+  AGG_DCHECK(ordinal >= 0 &&
+             static_cast<size_t>(ordinal) < plan.slices_of_shard.size());
+  AGG_DCHECK(num_arrays >= 1 && num_arrays <= 3);
   PartLayout layout;
   layout.slices = plan.slices_of_shard[ordinal];
   layout.num_arrays = num_arrays;

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <utility>
 
+#include "server/base/dcheck.h"
 #include "server/combine/gram_stats.h"
 #include "server/combine/mean.h"
 
@@ -118,6 +119,8 @@ bool Attempt(const AdaconsOptions& options, const GramMatrix& gram,
 bool AdaconsCoefficients(const AdaconsOptions& options, const GramMatrix& gram,
                          std::vector<double>* momentum,
                          absl::Span<double> coefficients) {
+  AGG_DCHECK(gram.num_rows() >= 1);
+  AGG_DCHECK(coefficients.size() == static_cast<size_t>(gram.num_rows()));
   if (Attempt(options, gram, momentum, coefficients)) return true;
   MeanCoefficients(coefficients);
   return false;
@@ -125,6 +128,7 @@ bool AdaconsCoefficients(const AdaconsOptions& options, const GramMatrix& gram,
 
 std::vector<double> ResampleMomentum(const std::vector<double>& momentum,
                                      int num_rows) {
+  AGG_DCHECK(!momentum.empty());
   const double num_old = static_cast<double>(momentum.size());
   std::vector<double> result(num_rows);
   for (int k = 0; k < num_rows; ++k) {

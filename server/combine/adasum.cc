@@ -7,6 +7,8 @@
 #include <limits>
 #include <type_traits>
 
+#include "server/base/dcheck.h"
+
 namespace agg {
 
 namespace {
@@ -163,6 +165,7 @@ class Recursion {
 
 AdasumResult AdasumSolver::Solve(const GramMatrix& gram, AdasumVariant variant,
                                  absl::Span<double> weights) {
+  AGG_DCHECK(weights.size() == static_cast<size_t>(gram.num_rows()));
   if (gram.compensated()) {
     return Recursion<__float128>(gram, variant, &compensated_).Run(weights);
   }

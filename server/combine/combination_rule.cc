@@ -4,12 +4,14 @@
 
 #include <algorithm>
 
+#include "server/base/dcheck.h"
 #include "server/combine/gram_stats.h"
 
 namespace agg {
 
 RuleResult ResultOf(const GramMatrix& gram,
                     absl::Span<const double> coefficients) {
+  AGG_DCHECK(coefficients.size() == static_cast<size_t>(gram.num_rows()));
   RuleResult result;
   result.norm_squared = std::max(QuadraticForm(gram, coefficients), 0.0);
   return result;

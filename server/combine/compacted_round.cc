@@ -9,6 +9,8 @@
 #include <numeric>
 #include <utility>
 
+#include "server/base/dcheck.h"
+
 namespace agg {
 namespace {
 
@@ -94,11 +96,19 @@ void CompactInPlace(absl::Span<const int> places, const CompactedRound& round,
   }
 }
 
+bool AllSquare(absl::Span<const GramMatrix> grams, size_t num_rows) {
+  return std::all_of(grams.begin(), grams.end(),
+                     [num_rows](const GramMatrix& gram) {
+                       return gram.num_rows() == static_cast<int>(num_rows);
+                     });
+}
+
 }  // namespace
 
 CompactedRound CompactRound(absl::Span<const RowInfo> rows,
                             absl::Span<const int> present,
                             std::vector<GramMatrix> tensors) {
+  AGG_DCHECK(AllSquare(tensors, present.size()));
   CompactedRound round;
   round.num_committed = rows.size();
   round.num_tensors = tensors.size();
@@ -143,6 +153,9 @@ CompactedRound CompactRound(absl::Span<const RowInfo> rows,
 void ReplaceTensors(absl::Span<const int> present,
                     absl::Span<const int> tensors,
                     std::vector<GramMatrix> grams, CompactedRound* round) {
+  AGG_DCHECK(grams.size() == tensors.size());
+  AGG_DCHECK(AllSquare(grams, present.size()));
+  AGG_DCHECK(round->num_rows() >= 1);
   const std::vector<int> places = KeptAmong(present, *round);
   for (size_t i = 0; i < tensors.size(); ++i) {
     CompactInPlace(places, *round, &grams[i]);

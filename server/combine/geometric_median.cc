@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "server/base/dcheck.h"
 #include "server/combine/gram_stats.h"
 #include "server/combine/median.h"
 
@@ -80,6 +81,8 @@ bool Step(const GramMatrix& gram, double nu, absl::Span<double> coefficients) {
 void GeometricMedianCoefficients(const GeometricMedianOptions& options,
                                  const GramMatrix& gram,
                                  absl::Span<double> coefficients) {
+  AGG_DCHECK(gram.num_rows() >= 1);
+  AGG_DCHECK(coefficients.size() == static_cast<size_t>(gram.num_rows()));
   const double nu =
       std::max(options.epsilon * MedianNorm(gram), kLeastDistance);
   Start(gram, nu, coefficients);

@@ -2,9 +2,10 @@
 // parts, whose sums are made in double-double.
 #include "server/combine/gram_matrix.h"
 
-#include <cassert>
 #include <cstddef>
 #include <utility>
+
+#include "server/base/dcheck.h"
 
 namespace agg {
 namespace {
@@ -35,8 +36,8 @@ GramMatrix::GramMatrix(int num_rows, bool compensated)
 
 GramMatrix GramMatrix::FromPacked(int num_rows, std::vector<double> hi,
                                   std::vector<double> lo) {
-  assert(hi.size() == static_cast<size_t>(num_rows) * (num_rows + 1) / 2);
-  assert(lo.empty() || lo.size() == hi.size());
+  AGG_DCHECK(hi.size() == static_cast<size_t>(num_rows) * (num_rows + 1) / 2);
+  AGG_DCHECK(lo.empty() || lo.size() == hi.size());
   GramMatrix gram;
   gram.num_rows_ = num_rows;
   gram.hi_ = std::move(hi);
@@ -50,8 +51,8 @@ void GramMatrix::Set(int i, int j, double hi, double lo) {
 }
 
 void GramMatrix::Add(const GramMatrix& other) {
-  assert(other.num_rows_ == num_rows_);
-  assert(other.compensated() == compensated());
+  AGG_DCHECK(other.num_rows_ == num_rows_);
+  AGG_DCHECK(other.compensated() == compensated());
   if (lo_.empty()) {
     for (size_t k = 0; k < hi_.size(); ++k) hi_[k] += other.hi_[k];
     return;
@@ -75,7 +76,7 @@ GramMatrix GramMatrix::Compact(absl::Span<const int> keep) const {
 }
 
 void GramMatrix::Scale(absl::Span<const double> scale) {
-  assert(scale.size() == static_cast<size_t>(num_rows_));
+  AGG_DCHECK(scale.size() == static_cast<size_t>(num_rows_));
   for (int i = 0; i < num_rows_; ++i) {
     for (int j = i; j < num_rows_; ++j) {
       if (lo_.empty()) {

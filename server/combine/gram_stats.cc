@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <limits>
 
+#include "server/base/dcheck.h"
+
 namespace agg {
 namespace {
 
@@ -51,6 +53,7 @@ void Rotate(int n, int p, int q, std::vector<double>* a) {
 // its terms in the order of the columns, as if the matrix were dense.
 std::vector<double> Product(const GramMatrix& gram,
                             absl::Span<const double> w) {
+  AGG_DCHECK(w.size() == static_cast<size_t>(gram.num_rows()));
   const size_t num_rows = w.size();
   std::vector<double> product(num_rows, 0.0);
   for (size_t i = 0; i < num_rows; ++i) {
@@ -72,6 +75,8 @@ double SumOfEntries(const GramMatrix& gram) {
 
 double BilinearForm(const GramMatrix& gram, absl::Span<const double> u,
                     absl::Span<const double> w) {
+  AGG_DCHECK(u.size() == static_cast<size_t>(gram.num_rows()));
+  AGG_DCHECK(w.size() == u.size());
   const std::vector<double> product = Product(gram, w);
   double sum = 0.0;
   for (size_t i = 0; i < u.size(); ++i) sum += u[i] * product[i];

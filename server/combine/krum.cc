@@ -8,6 +8,7 @@
 #include <numeric>
 #include <type_traits>
 
+#include "server/base/dcheck.h"
 #include "server/combine/combination_rule.h"
 
 namespace agg {
@@ -121,6 +122,8 @@ RuleResult Average(const RuleInput& input, int selected,
 
 KrumScores ComputeKrumScores(const GramMatrix& gram, int byzantine_workers,
                              int selected) {
+  AGG_DCHECK(gram.num_rows() >= 1);
+  AGG_DCHECK(byzantine_workers >= 0 && selected >= 0);
   return gram.compensated()
              ? Compute<__float128>(gram, byzantine_workers, selected)
              : Compute<double>(gram, byzantine_workers, selected);

@@ -3,9 +3,13 @@
 
 #include <cmath>
 
+#include "server/base/dcheck.h"
+
 namespace agg {
 
 std::vector<double> RobustDeviations(std::vector<double> values, double least) {
+  AGG_DCHECK(!values.empty());
+  AGG_DCHECK(least >= 0.0);
   constexpr double kMadToDeviation = 1.4826;
   const double median = Median(values);
   for (double& value : values) {

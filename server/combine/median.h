@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "server/base/dcheck.h"
+
 namespace agg {
 
 // The middle one, or the mean of the middle two; of two equal infinities that
@@ -13,6 +15,7 @@ namespace agg {
 // duration. REQUIRES: not empty, no NaN.
 template <typename T>
 T Median(std::vector<T> values) {
+  AGG_DCHECK(!values.empty());
   std::sort(values.begin(), values.end());
   const size_t half = values.size() / 2;
   if (values.size() % 2 == 1) return values[half];

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <limits>
 
+#include "server/base/dcheck.h"
 #include "server/combine/gram_stats.h"
 
 namespace agg {
@@ -107,6 +108,8 @@ double StepFactor(StepScale kind, double scale, double gain) {
 NoiseEstimate EstimateNoise(const StepScaleOptions& options,
                             absl::Span<const RowInfo> rows,
                             const GramMatrix& gram) {
+  AGG_DCHECK(gram.num_rows() >= 1);
+  AGG_DCHECK(rows.size() == static_cast<size_t>(gram.num_rows()));
   NoiseEstimate noise;
   noise.scale = 0.0;
   noise.num_micro = 0.0;

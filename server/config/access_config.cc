@@ -12,6 +12,7 @@
 #include "server/access/call_limits.h"
 #include "server/access/role.h"
 #include "server/base/address.h"
+#include "server/base/dcheck.h"
 #include "server/base/field_error.h"
 #include "server/config/limits_config.h"
 
@@ -223,6 +224,7 @@ void CompleteAccess(v1::JobConfig* config) {
 }
 
 absl::StatusOr<AccessOptions> MakeAccessOptions(const v1::JobConfig& config) {
+  AGG_DCHECK(!config.publish().empty());
   const v1::SecurityConfig& security = config.security();
   FieldErrors errors;
   AccessOptions options;

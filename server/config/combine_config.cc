@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "server/base/dcheck.h"
 #include "server/base/field_error.h"
 #include "server/combine/outliers.h"
 #include "server/combine/rule_table.h"
@@ -178,6 +179,7 @@ ScheduleOptions MakeSchedule(const v1::LearningRateConfig& config,
 }  // namespace
 
 absl::StatusOr<CombineOptions> MakeCombineOptions(const v1::JobConfig& config) {
+  AGG_DCHECK(!config.publish().empty());
   FieldErrors errors;
   CombineOptions options;
   options.rule =

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "server/base/dcheck.h"
 
 namespace agg {
 namespace {
@@ -128,6 +129,7 @@ void KeepIdentities(const v1::JobConfig& config, v1::JobConfig* shared) {
 }  // namespace
 
 std::string ConfigFingerprint(const v1::JobConfig& config) {
+  AGG_DCHECK(!config.publish().empty());
   v1::JobConfig shared = config;
   shared.clear_shards();
   shared.clear_metrics();

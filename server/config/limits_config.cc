@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/access/access_rules.h"
+#include "server/base/dcheck.h"
 
 namespace agg {
 namespace {
@@ -54,6 +55,7 @@ CallLimits LeastOfOne() {
 }
 
 CallLimits LeastOfAll(int32_t workers) {
+  AGG_DCHECK(workers >= 1 && workers <= kMaxWorkers);
   int64_t of_worker = FindMethod(kCommit)->bytes;
   for (const char* stream : kStreamsOfWorker) {
     of_worker += FindMethod(stream)->bytes;

@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "kernels/optimizer_table.h"
+#include "server/base/dcheck.h"
 #include "server/base/field_error.h"
 
 namespace agg {
@@ -127,6 +128,7 @@ void CompleteOptimizer(v1::OptimizerConfig* config) {
 
 absl::StatusOr<OptimizerOptions> MakeOptimizerOptions(
     const v1::OptimizerConfig& config) {
+  AGG_DCHECK(!config.kind().empty());
   FieldErrors errors;
   errors.Add(CheckKind(config.kind()));
   // Nothing is known of what another kind uses.

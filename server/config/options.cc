@@ -10,6 +10,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "server/base/address.h"
+#include "server/base/dcheck.h"
 #include "server/base/field_error.h"
 #include "server/config/access_config.h"
 #include "server/config/combine_config.h"
@@ -282,6 +283,7 @@ void FillSurvival(const v1::JobConfig& config, ServerOptions* options,
 // REQUIRES: all else is filled in, without an error.
 void FillPublish(const v1::JobConfig& config, ServerOptions* options,
                  FieldErrors* errors) {
+  AGG_DCHECK(errors->empty());
   errors->Take(MakePipelined(config, options->coordinator.combine,
                              options->coordinator.optimizer),
                &options->shard.pipelined);
@@ -293,6 +295,7 @@ void FillPublish(const v1::JobConfig& config, ServerOptions* options,
 }  // namespace
 
 absl::StatusOr<ServerOptions> MakeServerOptions(const v1::JobConfig& config) {
+  AGG_DCHECK(!config.publish().empty());
   FieldErrors errors;
   errors.Add(CheckJob(config.job()));
   CheckShards(config, &errors);

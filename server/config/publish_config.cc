@@ -2,6 +2,7 @@
 #include "server/config/publish_config.h"
 
 #include "absl/strings/str_cat.h"
+#include "server/base/dcheck.h"
 #include "server/base/field_error.h"
 #include "server/combine/pipelining.h"
 
@@ -10,6 +11,7 @@ namespace agg {
 // max_staleness is a field that proto/config.proto keeps for asynchronous jobs:
 // set, it would promise what the server does not do.
 absl::Status CheckCloseRule(const v1::JobConfig& config) {
+  AGG_DCHECK(!config.publish().empty());
   FieldErrors errors;
   errors.Add(CheckField(
       config.quorum() >= 0 && config.quorum() <= config.max_workers(), "quorum",
@@ -24,6 +26,7 @@ absl::Status CheckCloseRule(const v1::JobConfig& config) {
 absl::StatusOr<bool> MakePipelined(const v1::JobConfig& config,
                                    const CombineOptions& combine,
                                    const OptimizerOptions& optimizer) {
+  AGG_DCHECK(!config.publish().empty());
   if (config.publish() == "atomic") return false;
   if (config.publish() != "pipelined") {
     return FieldError("publish", Quoted(config.publish()),

@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/base/address.h"
+#include "server/base/dcheck.h"
 #include "server/base/field_error.h"
 
 namespace agg {
@@ -80,6 +81,7 @@ void CompleteSecurity(v1::JobConfig* config) {
 }
 
 absl::StatusOr<SecuritySettings> MakeSecurity(const v1::JobConfig& config) {
+  AGG_DCHECK(!config.security().http().pages().empty());
   SecuritySettings settings;
   settings.insecure = config.security().insecure();
   FieldErrors errors;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "server/base/dcheck.h"
 #include "server/base/field_error.h"
 #include "server/base/status_macros.h"
 
@@ -73,6 +74,7 @@ void CompleteSurvival(v1::JobConfig* config) {
 }
 
 absl::StatusOr<bool> MakeReplicated(const v1::JobConfig& config) {
+  AGG_DCHECK(!config.replication().empty());
   if (config.replication() == "none") return false;
   if (config.replication() != "buddy") {
     return FieldError("replication", Quoted(config.replication()),
@@ -87,6 +89,7 @@ absl::StatusOr<bool> MakeReplicated(const v1::JobConfig& config) {
 
 absl::StatusOr<CheckpointOptions> MakeCheckpointOptions(
     const v1::JobConfig& config) {
+  AGG_DCHECK(!config.replication().empty());
   const v1::CheckpointConfig& checkpoint = config.checkpoint();
   CheckpointOptions options;
   if (checkpoint.path().empty()) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "proto/wave_plan.h"
+#include "server/base/dcheck.h"
 
 namespace agg {
 
@@ -21,7 +22,16 @@ void OpenWaves::Note(const CompleteRow& row, int waves) {
   }
 }
 
+OpenWaves::OpenWaves(uint64_t round, int num_waves, std::vector<WaveRow> rows)
+    : round_(round), num_waves_(num_waves), rows_(std::move(rows)) {
+  AGG_DCHECK(num_waves > 0);
+  AGG_DCHECK(std::is_sorted(
+      rows_.begin(), rows_.end(),
+      [](const WaveRow& a, const WaveRow& b) { return a.rank < b.rank; }));
+}
+
 std::vector<int32_t> OpenWaves::Missing(const IsAlive& is_alive) const {
+  AGG_DCHECK(!done());
   std::vector<int32_t> missing;
   for (const WaveRow& row : rows_) {
     if (row.waves <= next_ && is_alive(row.session)) {
@@ -33,6 +43,7 @@ std::vector<int32_t> OpenWaves::Missing(const IsAlive& is_alive) const {
 
 std::optional<std::vector<int32_t>> OpenWaves::RanksIfDue(
     const IsAlive& is_alive) const {
+  AGG_DCHECK(!done());
   if (!Missing(is_alive).empty()) return std::nullopt;
   std::vector<int32_t> ranks;
   for (const WaveRow& row : rows_) {
@@ -51,6 +62,7 @@ void OpenWaves::Advance(const std::set<int32_t>& dropped) {
 }
 
 int NumReportingShards(const Manifest& manifest, int num_shards) {
+  AGG_DCHECK(ValidateManifest(manifest).ok());
   // Slices go to the least loaded shard, the lowest of several, so that the
   // first slices are one for each shard in turn (proto/shard_plan.h).
   int64_t num_slices = 0;

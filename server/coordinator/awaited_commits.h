@@ -32,8 +32,7 @@ struct WaveRow {
 class OpenWaves {
  public:
   // REQUIRES: num_waves > 0; rows ascend by rank.
-  OpenWaves(uint64_t round, int num_waves, std::vector<WaveRow> rows)
-      : round_(round), num_waves_(num_waves), rows_(std::move(rows)) {}
+  OpenWaves(uint64_t round, int num_waves, std::vector<WaveRow> rows);
 
   uint64_t round() const { return round_; }
   // The wave that is next, counted from 0.

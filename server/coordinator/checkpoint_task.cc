@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "server/base/dcheck.h"
 #include "server/base/log.h"
 #include "server/base/status_macros.h"
 #include "server/checkpoint/checkpoint_json.h"
@@ -157,6 +158,7 @@ void Handover::StandStill(absl::Time now) {
 
 Handover::Step Handover::Next(const CheckpointSchedule& checkpoints,
                               const VersionId& id, absl::Time now) const {
+  AGG_DCHECK(epoch_ != 0);
   if (checkpoints.Has(id) || now >= deadline_) return Step::kLetGo;
   if (checkpoints.requested() || checkpoints.busy()) return Step::kWait;
   // The one that was requested has failed: another one would, too.

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "server/base/dcheck.h"
 #include "server/checkpoint/checkpoint_manifest.h"
 #include "server/coordinator/coordinator_types.h"
 #include "server/coordinator/outcome_waiters.h"
@@ -112,7 +113,10 @@ class Handover {
   // than the one that another shard waits in.
   void Add(uint64_t epoch, int ordinal);
   // Whether a shard waits in this epoch. REQUIRES: epoch != 0.
-  bool on(uint64_t epoch) const { return epoch_ == epoch; }
+  bool on(uint64_t epoch) const {
+    AGG_DCHECK(epoch != 0);
+    return epoch_ == epoch;
+  }
   // What to do next for a job that stands still at `id`, until a checkpoint
   // has exactly that. REQUIRES: a shard waits.
   Step Next(const CheckpointSchedule& checkpoints, const VersionId& id,

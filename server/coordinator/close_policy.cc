@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "server/base/dcheck.h"
 #include "server/combine/median.h"
 
 namespace agg {
@@ -81,6 +82,7 @@ CloseDecision DecideClose(const CloseOptions& options,
   }
   const absl::Duration timeout = TimeoutOf(options, snapshot);
   if (timeout <= absl::ZeroDuration()) return decision;
+  AGG_DCHECK(snapshot.num_contributions > 0);
   // A job that starts only now has waited for joins, not for rows.
   const absl::Time since = snapshot.started ? snapshot.waiting_since : now;
   const absl::Time deadline = since + timeout;

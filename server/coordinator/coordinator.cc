@@ -20,6 +20,7 @@
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
 #include "kernels/optimizer_table.h"
+#include "server/base/dcheck.h"
 #include "server/base/field_error.h"
 #include "server/base/log.h"
 #include "server/base/status_macros.h"
@@ -1077,6 +1078,7 @@ uint64_t MadeOf(const JobRecord& record, uint64_t version) {
 absl::Status Coordinator::TakeFacts(uint64_t epoch,
                                     const CheckpointManifest& checkpoint,
                                     RecoveryDecision* decision) const {
+  AGG_DCHECK(!decision->plans.empty());
   JobFacts facts = decision->plans.front().facts;
   AGG_ASSIGN_OR_RETURN(const JobFacts sealed, ParseFacts(checkpoint.facts));
   if (borrows_) {

@@ -13,6 +13,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "server/base/dcheck.h"
 #include "server/base/job_phase.h"
 #include "server/base/log.h"
 #include "server/base/status_macros.h"
@@ -251,6 +252,7 @@ DeferredCalls CoordinatorState::EndLastEpoch(const absl::Status& reason,
 // --- Rounds ------------------------------------------------------------------
 
 CloseSnapshot CoordinatorState::Snapshot() const {
+  AGG_DCHECK(job_ != nullptr);
   CloseSnapshot snapshot = job_->close_snapshot();
   snapshot.below_floor_since = floor_.below_since();
   snapshot.usual_timeout = arrivals_.Timeout();
@@ -596,6 +598,7 @@ void CoordinatorState::AdoptNextCombination() {
 }
 
 CombinationNames CoordinatorState::CombinationOf(uint64_t round) const {
+  AGG_DCHECK(job_ != nullptr);
   const bool later = next_combine_.has_value() && round >= rule_set_.next_round;
   return NamesOf(later ? *next_combine_ : combine_);
 }
@@ -635,6 +638,7 @@ CompleteRow RowOf(const CommitCall& call) {
 }  // namespace
 
 OutcomeAnswer CoordinatorState::Commit(const CommitCall& call, absl::Time now) {
+  AGG_DCHECK(job_ != nullptr);
   const std::optional<int32_t> late = job_->TooLate(call);
   if (late.has_value()) arrivals_.NoteLate(*late, call.round, now);
   if (!call.with_frame) return job_->Commit(call, now);
@@ -796,12 +800,14 @@ DeferredCalls CoordinatorState::SayWhoIsWaitedFor(absl::Time now) {
 }
 
 DeferredCalls CoordinatorState::ReplyToWaiters() {
+  AGG_DCHECK(job_ != nullptr);
   return waiters_.ReplyToKnown(
       [this](const OutcomeQuery& query) { return job_->Answer(query); });
 }
 
 void CoordinatorState::LogJoin(const JoinCall& call,
                                const JoinResult& result) const {
+  AGG_DCHECK(job_ != nullptr && job_->members().count(call.rank) != 0);
   LogInfo("rank ", call.rank, " joined (", call.client, "); ",
           job_->members().size(), " of ", options_.workers,
           " workers are in; its first round is ", result.first_round);

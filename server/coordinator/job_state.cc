@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/base/dcheck.h"
 #include "server/base/field_error.h"
 #include "server/base/status_macros.h"
 #include "server/coordinator/coordinator_types.h"
@@ -46,12 +47,43 @@ JobState::JobState(const CoordinatorOptions& options, uint64_t epoch,
     newest_sessions_[member.rank] = member.session;
     members_[member.rank] = std::move(member);
   }
+  CheckInvariants();
+}
+
+void JobState::CheckInvariants() const {
+#ifndef NDEBUG
+  AGG_DCHECK(members_.size() == sessions_.alive().size());
+  for (const auto& [rank, member] : members_) {
+    AGG_DCHECK(member.rank == rank);
+    AGG_DCHECK(sessions_.alive().at(rank) == member.session);
+    AGG_DCHECK(newest_sessions_.at(rank) == member.session);
+    AGG_DCHECK(member.session <= highest_session_);
+  }
+  for (const auto& [rank, contribution] : contributions_) {
+    AGG_DCHECK(contribution.info.row.rank == rank);
+  }
+  for (const auto& [rank, contribution] : next_contributions_) {
+    AGG_DCHECK(contribution.info.row.rank == rank);
+    AGG_DCHECK(seeded_ ? closing_ : seed_committed_.has_value());
+  }
+  AGG_DCHECK(contributions_.size() >= num_rows_checked_);
+  num_rows_checked_ = contributions_.size();
+  AGG_DCHECK(contributions_.empty() ||
+             waiting_since_ != absl::InfiniteFuture());
+  AGG_DCHECK(seeded_ || (version_ == 0 && contributions_.empty()));
+  AGG_DCHECK(seeded_ || !closing_);
+  AGG_DCHECK(!seeded_ || !seed_committed_.has_value());
+  AGG_DCHECK(members_.empty() || manifest_.has_value());
+  AGG_DCHECK(members_.empty() || !last_left_);
+  AGG_DCHECK(finished_ || (!failed_ && end_reason_.empty()));
+#endif
 }
 
 void JobState::StayFinished(const std::string& why, bool failed) {
   finished_ = true;
   failed_ = failed;
   end_reason_ = why;
+  CheckInvariants();
 }
 
 void JobState::StayFinishedIfDue() {
@@ -109,6 +141,7 @@ absl::Status JobState::Renew(uint64_t session, absl::Time now) {
   AGG_ASSIGN_OR_RETURN(auto* member, Find(session));
   member->lease_end = now + options_.lease;
   member->disconnected = false;
+  CheckInvariants();
   return absl::OkStatus();
 }
 
@@ -117,6 +150,7 @@ absl::Status JobState::BeginGrace(uint64_t session, absl::Time now) {
   absl::Time& lease_end = member->lease_end;
   lease_end = std::min(lease_end, now + options_.reconnect_grace);
   member->disconnected = true;
+  CheckInvariants();
   return absl::OkStatus();
 }
 
@@ -176,6 +210,7 @@ absl::Status JobState::Leave(uint64_t session) {
                absl::AbortedError("this session has left the job"));
   last_left_ = members_.empty();
   FinishIfLastLeft();
+  CheckInvariants();
   return absl::OkStatus();
 }
 
@@ -198,6 +233,7 @@ absl::StatusOr<Eviction> JobState::Evict(int32_t rank,
   effects_.events.push_back(
       {member.session, JobEvent{JobEventKind::kEvicted, version_, message}});
   RemoveMember(rank, DepartureKind::kEvicted, absl::AbortedError(message));
+  CheckInvariants();
   return eviction;
 }
 
@@ -208,6 +244,7 @@ void JobState::KeepEvicted(const std::vector<EvictedSession>& evicted) {
     sessions_.Begin(one.session, /*rank=*/-1);
     sessions_.End(one.session, absl::AbortedError(one.reason));
   }
+  CheckInvariants();
 }
 
 absl::Time JobState::ExpireLeases(absl::Time now) {
@@ -231,6 +268,7 @@ absl::Time JobState::ExpireLeases(absl::Time now) {
                                                 : DepartureKind::kLeaseExpired,
                  absl::NotFoundError(reason));
   }
+  CheckInvariants();
   return next;
 }
 
@@ -251,6 +289,7 @@ void JobState::Fail(const std::string& why) {
   if (finished_) return;
   failed_ = true;
   Finish(why);
+  CheckInvariants();
 }
 
 absl::Status JobState::FinishedError() const {
@@ -328,8 +367,10 @@ bool JobState::ManifestIsUnheld() const {
 }
 
 void JobState::ForgetManifest() {
+  AGG_DCHECK(ManifestIsUnheld());
   manifest_.reset();
   manifest_of_.clear();
+  CheckInvariants();
 }
 
 bool JobState::IsInItsOwnWay(const JoinCall& call) const {
@@ -341,6 +382,7 @@ bool JobState::IsInItsOwnWay(const JoinCall& call) const {
 }
 
 void JobState::EndFormerSession(const JoinCall& call) {
+  AGG_DCHECK(IsInItsOwnWay(call));
   const std::string reason =
       absl::StrCat("superseded: another session joins as rank ", call.rank);
   effects_.events.push_back(
@@ -348,6 +390,7 @@ void JobState::EndFormerSession(const JoinCall& call) {
        JobEvent{JobEventKind::kSuperseded, version_, reason}});
   RemoveMember(call.rank, DepartureKind::kSuperseded,
                absl::AbortedError(reason));
+  CheckInvariants();
 }
 
 absl::Status JobState::CheckIdentity(const JoinCall& call) const {
@@ -460,6 +503,7 @@ JoinResult JobState::ResumeJoin(const JoinCall& call, absl::Time now) {
   member.client = call.client;
   JoinResult result = ResultFor(call, member);
   result.resumed = true;
+  CheckInvariants();
   return result;
 }
 
@@ -490,6 +534,7 @@ SessionChange JobState::BeginJoin(const JoinCall& call, uint64_t session) {
     change.seed_role = true;
   }
   change.first_round = FirstRound(call, change);
+  CheckInvariants();
   return change;
 }
 
@@ -512,6 +557,7 @@ uint64_t JobState::FirstRound(const JoinCall& call,
 
 JoinResult JobState::FinishJoin(const JoinCall& call,
                                 const SessionChange& change, absl::Time now) {
+  AGG_DCHECK(!sessions_.Knows(change.session));
   if (!manifest_.has_value()) {
     manifest_ = call.manifest;
     manifest_of_ = absl::StrCat("rank ", call.rank, " (", call.client,
@@ -531,6 +577,7 @@ JoinResult JobState::FinishJoin(const JoinCall& call,
   last_left_ = false;
   JoinResult result = ResultFor(call, member);
   result.replaced = change.replaces;
+  CheckInvariants();
   return result;
 }
 
@@ -548,6 +595,7 @@ void JobState::CancelJoin(const SessionChange& change) {
   sessions_.Begin(change.session, change.rank);
   sessions_.End(change.session, absl::NotFoundError(undo.reason));
   if (seed_session_ == change.session) PassSeedRole();
+  CheckInvariants();
 }
 
 // The second half of a JobState: commits, outcomes and rounds.
@@ -592,8 +640,11 @@ OutcomeAnswer JobState::Commit(const CommitCall& call, absl::Time now) {
     status = ValidateAbsentTensors(call.info.absent_tensors, **manifest_);
     if (!status.ok()) return status;
   }
-  return call.kind == PushKind::kSeed ? CommitSeed(call)
-                                      : CommitGradient(call, *member, now);
+  OutcomeAnswer answer = call.kind == PushKind::kSeed
+                             ? CommitSeed(call)
+                             : CommitGradient(call, *member, now);
+  CheckInvariants();
+  return answer;
 }
 
 bool JobState::OnItsWay(uint64_t round) const {
@@ -656,6 +707,7 @@ void JobState::NoteWaves(const CompleteRow& row, int waves) {
     }
     contribution.waves = std::max(contribution.waves, waves);
   }
+  CheckInvariants();
 }
 
 std::optional<int32_t> JobState::TooLate(const CommitCall& call) const {
@@ -730,6 +782,7 @@ bool JobState::WasUsed(const OutcomeQuery& query) const {
 }
 
 void JobState::FinishSeed(uint32_t attempt, absl::Time now) {
+  AGG_DCHECK(!seeded_ && version_ == 0);
   seeded_ = true;
   seed_committed_.reset();
   seed_attempt_ = attempt;  // a higher one may have been committed meanwhile
@@ -738,6 +791,7 @@ void JobState::FinishSeed(uint32_t attempt, absl::Time now) {
   history_ = epoch_;
   line_ = epoch_;
   OpenRound(now);
+  CheckInvariants();
 }
 
 // --- Rounds -----------------------------------------------------------------
@@ -781,6 +835,12 @@ void JobState::Start(absl::Time now) {
   if (started_) return;
   started_ = true;
   if (!contributions_.empty()) waiting_since_ = now;
+  CheckInvariants();
+}
+
+void JobState::BeginClosing() {
+  closing_ = true;
+  CheckInvariants();
 }
 
 std::vector<int32_t> JobState::MissingRanks() const {
@@ -795,6 +855,7 @@ std::vector<int32_t> JobState::MissingRanks() const {
 
 void JobState::OpenRound(absl::Time now) {
   contributions_ = std::exchange(next_contributions_, {});
+  num_rows_checked_ = 0;
   opened_at_ = now;
   waiting_since_ = contributions_.empty() ? absl::InfiniteFuture() : now;
 }
@@ -809,6 +870,7 @@ std::string JobState::MaxRoundsReached() const {
 
 void JobState::FinishRound(RoundResult outcome, absl::Time now,
                            const std::string& failure) {
+  AGG_DCHECK(outcome.version > version_);
   std::map<uint64_t, uint32_t> included;
   for (int32_t rank : outcome.ranks) {
     const auto found = contributions_.find(rank);
@@ -832,6 +894,7 @@ void JobState::FinishRound(RoundResult outcome, absl::Time now,
   FinishIfLastLeft();
   outcome.finished = finished_;
   outcomes_.Add(std::move(outcome), std::move(included));
+  CheckInvariants();
 }
 
 }  // namespace agg

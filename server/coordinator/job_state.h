@@ -4,6 +4,7 @@
 #ifndef AGG_SERVER_COORDINATOR_JOB_STATE_H_
 #define AGG_SERVER_COORDINATOR_JOB_STATE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -16,6 +17,7 @@
 #include "absl/time/time.h"
 #include "proto/shard_plan.h"
 #include "proto/shared_manifest.h"
+#include "server/base/dcheck.h"
 #include "server/coordinator/close_policy.h"
 #include "server/coordinator/coordinator_types.h"
 #include "server/coordinator/job_record.h"
@@ -94,6 +96,7 @@ class KeptOutcomes {
 
   // REQUIRES: rounds come in ascending order.
   void Add(RoundResult outcome, std::map<uint64_t, uint32_t> included) {
+    AGG_DCHECK(rounds_.empty() || rounds_.back().outcome.round < outcome.round);
     rounds_.push_back({std::move(outcome), std::move(included)});
     if (rounds_.size() > kNumKept) rounds_.erase(rounds_.begin());
   }
@@ -119,7 +122,8 @@ class KeptOutcomes {
   std::vector<RecordedOutcome> rounds_;  // oldest first
 };
 
-// Thread-compatible; every time comes in as `now`. Invariants:
+// Thread-compatible; every time comes in as `now`. Invariants, which
+// CheckInvariants and FinishRound check:
 //  1. At most one live session per rank; sessions never come back.
 //  2. A contribution of the open round is never removed, only used up.
 //  3. The version never goes back within an epoch.
@@ -225,7 +229,7 @@ class JobState {
   // Who is waited for, in the words of round_watches.h.
   Waiting waiting() const;
   void Start(absl::Time now);
-  void BeginClosing() { closing_ = true; }
+  void BeginClosing();
   // The open round ended in the next version; included sessions are those of
   // `contributions` whose rank is in outcome.ranks. `failure`: why the job
   // fails with this round; "": it does not.
@@ -253,6 +257,9 @@ class JobState {
   JobEffects TakeEffects() { return std::exchange(effects_, JobEffects()); }
 
  private:
+  // Checks what holds between the members after each public call. Does nothing
+  // with NDEBUG.
+  void CheckInvariants() const;
   // Takes members_[rank] out. The caller adds the change for the shards.
   void EndSession(int32_t rank, DepartureKind kind, const absl::Status& reason);
   // Ends the session, notes the change for the shards, and passes the seed role
@@ -322,6 +329,8 @@ class JobState {
   std::optional<uint64_t> seed_committed_;
   uint32_t seed_attempt_ = 0;  // of seed_committed_, also when it is seeded
   std::map<int32_t, Contribution> contributions_;
+  // The number of these when CheckInvariants looked last.
+  mutable size_t num_rows_checked_ = 0;
   // Rows of the round after the one that is closing: its version is being
   // published.
   std::map<int32_t, Contribution> next_contributions_;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "server/base/dcheck.h"
 #include "server/base/log.h"
 
 namespace agg {
@@ -35,6 +36,7 @@ bool PendingJoin::Refuse(const absl::Status& status) {
 }
 
 void PendingJoin::Answer(absl::StatusOr<JoinResult> result) {
+  AGG_DCHECK(state_ == State::kJoining);
   state_ = State::kAnswered;
   done_(std::move(result));
 }

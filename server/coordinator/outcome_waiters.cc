@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/base/dcheck.h"
 #include "server/base/status_macros.h"
 
 namespace agg {
@@ -121,6 +122,7 @@ DeferredCalls KeptAnswers::Expire(absl::Time now, const std::string& why) {
 }
 
 void OutcomeWaiters::Reply(const Callback& done, const OutcomeAnswer& answer) {
+  AGG_DCHECK(!IsPending(answer));
   if (answer.ok()) {
     done(**answer);
   } else {

@@ -18,6 +18,7 @@
 #include "kernels/backend.h"
 #include "kernels/optimizer_step.h"
 #include "kernels/optimizer_table.h"
+#include "server/base/dcheck.h"
 #include "server/base/log.h"
 #include "server/base/status_macros.h"
 #include "server/combine/gram_matrix.h"
@@ -607,6 +608,7 @@ absl::Status RoundEngine::Compensate(const std::vector<int>& tensors) {
 // the seed.
 
 absl::Status RoundEngine::Reset(uint64_t epoch, const Manifest& manifest) {
+  AGG_DCHECK(ValidateManifest(manifest).ok());
   AGG_ASSIGN_OR_RETURN(ShardPlan plan, MakeShardPlan(manifest, peers_->size()));
   epoch_ = epoch;
   round_ = 0;

@@ -27,6 +27,7 @@
 #include "kernels/optimizer_step.h"
 #include "proto/shard_plan.h"
 #include "proto/wave_plan.h"
+#include "server/base/dcheck.h"
 #include "server/base/mutex.h"
 #include "server/combine/adasum.h"
 #include "server/combine/compacted_round.h"
@@ -232,7 +233,10 @@ class RoundEngine {
   int num_waves() const { return static_cast<int>(waves_.size()); }
   absl::Status RunWave(int wave, const std::vector<int32_t>& ranks);
   // Ranks whose rows a shard lacked in a wave. REQUIRES: within such a round.
-  const std::set<int32_t>& dropped() const { return waved_->dropped; }
+  const std::set<int32_t>& dropped() const {
+    AGG_DCHECK(waved_.has_value());
+    return waved_->dropped;
+  }
   absl::StatusOr<RoundReport> FinishWaves();
 
   // What the statistics of the last Run are made of, for a RoundReporter. To be

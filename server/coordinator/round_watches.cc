@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "server/base/dcheck.h"
 #include "server/base/field_error.h"
 #include "server/base/log.h"
 
@@ -169,6 +170,7 @@ std::string FloorWatch::Text() const {
 }
 
 std::string FloorWatch::FailureText() const {
+  AGG_DCHECK(below());
   return absl::StrCat(
       "it failed: for ", absl::FormatDuration(options_.floor_timeout),
       " (floor_timeout_seconds) there were only ", Count(num_in_, options_));

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "server/base/dcheck.h"
 #include "server/base/field_error.h"
 
 namespace agg {
@@ -205,6 +206,7 @@ absl::Status SmallReductions::CheckOrder(const ReduceCall& call, int32_t rank,
 DeferredCalls SmallReductions::Add(ReduceCall call, int32_t rank,
                                    const Job& job, absl::Time now, Done done,
                                    uint64_t* number) {
+  AGG_DCHECK(Check(call).ok());
   *number = 0;
   DeferredCalls calls;
   if (AnswerMade(call, rank, now, &done, number, &calls)) return calls;

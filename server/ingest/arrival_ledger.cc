@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "proto/crc32c.h"
+#include "server/base/dcheck.h"
 
 namespace agg {
 
@@ -71,6 +72,8 @@ bool ArrivalLedger::AnyBusy() const {
 }
 
 bool ArrivalLedger::Own(int index, const GradientName& name) {
+  AGG_DCHECK(!HeldByAnother(index, name.session, name.round));
+  AGG_DCHECK(!NewerAttempt(index, name).has_value());
   Row& row = rows_[index];
   // A row that nobody has had yet has no room for checksums, and the name of a
   // caller who leaves it out.
@@ -105,10 +108,12 @@ uint32_t ArrivalLedger::AttemptOf(int index, uint64_t session,
 }
 
 bool ArrivalLedger::Busy(int index, int slice) const {
+  AGG_DCHECK(slice >= 0 && slice < num_slices_);
   return rows_[index].slices[slice] == State::kLanding;
 }
 
 bool ArrivalLedger::ClaimSlice(int index, int slice) {
+  AGG_DCHECK(!Busy(index, slice));
   Row& row = rows_[index];
   if (row.slices[slice] == State::kLanded) return false;
   row.slices[slice] = State::kLanding;
@@ -118,6 +123,7 @@ bool ArrivalLedger::ClaimSlice(int index, int slice) {
 
 void ArrivalLedger::EndClaim(int index, int slice, bool landed,
                              uint32_t crc32c) {
+  AGG_DCHECK(Busy(index, slice));
   Row& row = rows_[index];
   row.crc32c[slice] = crc32c;
   row.slices[slice] = landed ? State::kLanded : State::kEmpty;
@@ -134,6 +140,7 @@ bool ArrivalLedger::Complete(int index, const GradientName& name) const {
 }
 
 uint32_t ArrivalLedger::RowCrc32c(int index) const {
+  AGG_DCHECK(Complete(index, rows_[index].name));
   return Crc32cOfWords(rows_[index].crc32c);
 }
 

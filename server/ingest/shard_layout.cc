@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernels/row_format.h"
+#include "server/base/dcheck.h"
 #include "server/base/status_macros.h"
 
 namespace agg {
@@ -12,6 +13,7 @@ namespace agg {
 absl::StatusOr<ShardLayout> MakeShardLayout(const Manifest& manifest,
                                             int num_shards, int32_t ordinal,
                                             DType push_dtype) {
+  AGG_DCHECK(ordinal >= 0 && ordinal < num_shards);
   AGG_ASSIGN_OR_RETURN(ShardPlan plan, MakeShardPlan(manifest, num_shards));
   const int64_t alignment = LayoutAlignment(push_dtype);
   ShardLayout layout;

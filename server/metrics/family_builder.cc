@@ -12,6 +12,7 @@
 #include "prometheus/client_metric.h"
 #include "prometheus/metric_family.h"
 #include "prometheus/metric_type.h"
+#include "server/base/dcheck.h"
 #include "server/metrics/duration_histogram.h"
 
 namespace agg {
@@ -47,6 +48,8 @@ prometheus::ClientMetric& FamilyBuilder::AddSeries(const MetricLabels& labels) {
 }
 
 void FamilyBuilder::Add(double value, const MetricLabels& labels) {
+  AGG_DCHECK(!families_.empty());
+  AGG_DCHECK(families_.back().type != prometheus::MetricType::Histogram);
   prometheus::ClientMetric& series = AddSeries(labels);
   if (families_.back().type == prometheus::MetricType::Counter) {
     series.counter.value = value;
@@ -57,6 +60,8 @@ void FamilyBuilder::Add(double value, const MetricLabels& labels) {
 
 void FamilyBuilder::AddHistogram(const DurationHistogram& histogram,
                                  const MetricLabels& labels) {
+  AGG_DCHECK(!families_.empty());
+  AGG_DCHECK(families_.back().type == prometheus::MetricType::Histogram);
   prometheus::ClientMetric::Histogram& out = AddSeries(labels).histogram;
   uint64_t cumulated = 0;
   for (size_t i = 0; i < DurationHistogram::kNumBuckets; ++i) {

@@ -7,6 +7,7 @@
 
 #include "absl/memory/memory.h"
 #include "absl/status/status.h"
+#include "server/base/dcheck.h"
 #include "server/base/log.h"
 #include "server/base/status_macros.h"
 
@@ -70,6 +71,7 @@ absl::StatusOr<std::unique_ptr<SharedBuffer>> SharedBuffer::Allocate(
 
 absl::Status SharedBuffer::AdoptBy(Backend* backend, BufferUse use,
                                    absl::Status* populated) {
+  AGG_DCHECK(adopted_ == nullptr);
   absl::Status registered;
   AGG_ASSIGN_OR_RETURN(adopted_,
                        backend->Adopt(use, host(), num_bytes(), &registered));

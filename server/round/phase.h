@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "server/base/dcheck.h"
 #include "server/checkpoint/checkpoint_progress.h"
 #include "server/round/recovery.h"
 
@@ -45,6 +46,7 @@ class GramList {
   const SliceGram& operator[](size_t i) const { return (*grams_)[i]; }
   // REQUIRES: no copy has been made.
   void push_back(SliceGram gram) {
+    AGG_DCHECK(grams_ == nullptr || grams_.use_count() == 1);
     if (grams_ == nullptr) grams_ = std::make_shared<std::vector<SliceGram>>();
     grams_->push_back(std::move(gram));
   }

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_replace.h"
 #include "absl/types/span.h"
+#include "server/base/dcheck.h"
 #include "server/round/round_report.h"
 
 namespace agg {
@@ -146,6 +147,7 @@ double RoundValue::Get(const RoundReport& report) const {
 }
 
 void RoundValue::Set(double value, RoundReport* report) const {
+  AGG_DCHECK(!IsDerived());
   if (report_ != nullptr) report->*report_ = value;
   if (decision_ != nullptr) report->decision.*decision_ = value;
   if (statistics_ != nullptr) report->statistics.*statistics_ = value;

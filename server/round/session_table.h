@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "server/base/dcheck.h"
 #include "server/round/recovery.h"
 
 namespace agg {
@@ -34,6 +35,7 @@ class SessionTable {
 
   // The round that a live session begins with. REQUIRES: it is alive.
   uint64_t FirstRound(uint64_t session) const {
+    AGG_DCHECK(Rank(session).ok());
     return sessions_.at(session).first_round;
   }
 

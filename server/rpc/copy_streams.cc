@@ -24,6 +24,7 @@
 #include "proto/crc32c.h"
 #include "proto/shard_plan.h"
 #include "proto/status_conversion.h"
+#include "server/base/dcheck.h"
 #include "server/base/field_error.h"
 #include "server/base/log.h"
 #include "server/base/mutex.h"
@@ -125,6 +126,7 @@ bool CopyFrameBuilder::Fits(const CopySlice& slice) const {
 }
 
 void CopyFrameBuilder::Add(const CopySlice& slice) {
+  AGG_DCHECK(Fits(slice));
   const absl::string_view bytes = Bytes(slice);
   if (payload_ == nullptr) payload_ = std::make_shared<std::string>();
   payload_->append(bytes.data(), bytes.size());
@@ -135,6 +137,7 @@ void CopyFrameBuilder::Add(const CopySlice& slice) {
 }
 
 void CopyFrameBuilder::SetRecord(absl::string_view piece) {
+  AGG_DCHECK(empty());
   meta_.set_record(piece.data(), piece.size());
 }
 

@@ -16,6 +16,7 @@
 #include "proto/channel_credentials.h"
 #include "proto/grpc_channel.h"
 #include "proto/status_conversion.h"
+#include "server/base/dcheck.h"
 #include "server/base/log.h"
 #include "server/round/orderly_stop.h"
 #include "server/rpc/phase_conversion.h"
@@ -109,6 +110,7 @@ ShardLink::ShardLink(v1::ShardControl::Stub* stub,
     : stub_(stub), options_(options), on_lost_(std::move(on_lost)) {}
 
 ShardLink::~ShardLink() {
+  AGG_DCHECK(thread_.get_id() != std::this_thread::get_id());
   End(absl::CancelledError("shutting down"), /*tell=*/false);
   Join();
 }

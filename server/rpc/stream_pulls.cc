@@ -16,6 +16,7 @@
 #include "proto/byte_buffer_frame.h"
 #include "proto/crc32c.h"
 #include "proto/shard_plan.h"
+#include "server/base/dcheck.h"
 #include "server/ingest/shard_layout.h"
 #include "server/round/round_report.h"
 
@@ -178,6 +179,7 @@ PullFrames::PullFrames(const PublishedVersion& version, DType dtype)
       version_(version.version),
       dtype_(dtype),
       layout_(version.layout) {
+  AGG_DCHECK(version.snapshot->data(dtype) != nullptr);
   Frame frame;
   for (size_t i = 0; i < layout_->ranges.size(); ++i) {
     const int64_t bytes = layout_->ranges[i].num_elements * DTypeBytes(dtype);
@@ -239,6 +241,8 @@ std::vector<size_t> PullFrames::Order(
 grpc::ByteBuffer PullFrames::MakeBuffer(size_t index,
                                         const PublishedVersion& version,
                                         FrameForm form) {
+  AGG_DCHECK(Matches(version, dtype_));
+  AGG_DCHECK(!IsPlace(form));
   Frame& frame = frames_[index];
   std::vector<absl::string_view> pieces;
   pieces.reserve(frame.end - frame.first);
@@ -301,6 +305,7 @@ VersionFlow::VersionFlow(ShardEngine* engine, PullFrameCache* cache,
       frames_(in_place() ? nullptr : cache->Get(version, dtype)),
       order_(in_place() ? std::vector<size_t>() : frames_->Order(first_slices)),
       readers_(version.snapshot->readers()) {
+  AGG_DCHECK(version.snapshot->data(dtype) != nullptr);
   {
     MutexLock lock(&held_->mutex);
     held_->snapshot = version.snapshot;
@@ -338,6 +343,7 @@ std::shared_ptr<const Snapshot> VersionFlow::snapshot() const {
 }
 
 bool VersionFlow::ready() const {
+  AGG_DCHECK(!done());
   const std::shared_ptr<const Snapshot> held = snapshot();
   if (held == nullptr) return false;
   if (!on_device_ && !held->readable(dtype_)) return false;
@@ -347,6 +353,7 @@ bool VersionFlow::ready() const {
 }
 
 std::optional<grpc::ByteBuffer> VersionFlow::Next() {
+  AGG_DCHECK(!done());
   PublishedVersion version = version_;
   version.snapshot = snapshot();
   if (version.snapshot == nullptr) return std::nullopt;

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/row_format.h"
+#include "server/base/dcheck.h"
 #include "server/base/status_macros.h"
 #include "server/ingest/frame_check.h"
 
@@ -18,6 +19,7 @@ namespace agg {
 // begins where the last one has ended.
 
 bool RowWaves::Complete(int wave, const HasLanded& has_landed) const {
+  AGG_DCHECK(wave >= 1 && wave <= size());
   const WaveSlices& slices = waves_[wave - 1];
   for (size_t slice = slices.begin; slice < slices.end; ++slice) {
     if (!has_landed(static_cast<int32_t>(slice))) return false;
@@ -96,6 +98,7 @@ void EarlyGrams::SliceComplete(int32_t slice) {
 
 EarlyGrams::Batch EarlyGrams::Take(const std::vector<ElementRange>& ranges,
                                    double max_products) {
+  AGG_DCHECK(any_ready() && !reading_.has_value());
   const double num_pairs =
       static_cast<double>(rows_.size()) * (rows_.size() + 1) / 2;
   Batch batch;
@@ -182,6 +185,8 @@ OpenRound::OpenRound(const ShardOptions& options,
                                : std::vector<WaveSlices>()) {}
 
 void OpenRound::ChangeSession(const SessionChange& change) {
+  AGG_DCHECK(change.session == 0 ||
+             sessions_->Rank(change.session).ok() == !change.remove);
   const uint64_t ended = change.remove ? change.session : change.replaces;
   if (ended != 0) {
     if (change.keep_row) {
@@ -225,6 +230,7 @@ absl::Status OpenRound::CheckSeed(const FrameHeader& header) const {
 }
 
 absl::Status OpenRound::FinishedError() const {
+  AGG_DCHECK(finished());
   return absl::FailedPreconditionError(
       absl::StrCat("the job has finished at version ", version_));
 }
@@ -403,6 +409,7 @@ bool OpenRound::RowComplete(const RoundRow& row) const {
 }
 
 uint32_t OpenRound::RowCrc32c(const RoundRow& row) const {
+  AGG_DCHECK(RowComplete(row));
   return ledger_.RowCrc32c(row.rank);
 }
 
@@ -453,6 +460,7 @@ int OpenRound::WaveNews(const FrameLanding& landing) {
 }
 
 bool OpenRound::HasWave(const RoundRow& row, int wave) const {
+  AGG_DCHECK(wave >= 1 && wave <= num_waves());
   const GradientName name = {row.session, version_, row.attempt};
   return row.rank >= 0 && row.rank < options_.max_workers &&
          waves_.Complete(wave, [&](int32_t slice) {

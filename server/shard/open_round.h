@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/buffer.h"
+#include "server/base/dcheck.h"
 #include "server/ingest/arrival_ledger.h"
 #include "server/ingest/frame.h"
 #include "server/ingest/shard_layout.h"
@@ -39,7 +40,10 @@ class RowWaves {
 
   int size() const { return static_cast<int>(waves_.size()); }
   // REQUIRES: 1 <= wave <= size().
-  const WaveSlices& slices(int wave) const { return waves_[wave - 1]; }
+  const WaveSlices& slices(int wave) const {
+    AGG_DCHECK(wave >= 1 && wave <= size());
+    return waves_[wave - 1];
+  }
 
   using HasLanded = std::function<bool(int32_t slice)>;
   // Whether the row has all slices of the wave. REQUIRES: as slices().

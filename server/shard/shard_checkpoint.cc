@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "server/base/dcheck.h"
 #include "server/base/field_error.h"
 #include "server/base/process_memory.h"
 #include "server/base/status_macros.h"
@@ -119,6 +120,7 @@ absl::StatusOr<std::shared_ptr<const Snapshot>> RestoreArrays(
     CheckpointReader* reader, const ShardLayout& layout,
     const OptimizerOptions& optimizer, Backend* backend,
     ParameterStore* store) {
+  AGG_DCHECK(reader->plan().slices.size() == layout.plan.slices.size());
   AGG_RETURN_IF_ERROR(CheckArrays(*reader, optimizer));
   ArrayLoader loader(optimizer, backend, store, layout.num_elements);
   absl::Status status = loader.Begin();

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/narrow_float.h"
+#include "server/base/dcheck.h"
 #include "server/base/log.h"
 #include "server/base/status_macros.h"
 #include "server/checkpoint/checkpoint_writer.h"
@@ -283,6 +284,8 @@ absl::Status ShardCompute::TakeSeed() {
 
 SlicePlace ShardCompute::LandingPlace(PushKind kind, int32_t rank,
                                       uint64_t session, int32_t slice) {
+  AGG_DCHECK(kind == PushKind::kGradient ? rows_->Find(rank, session) != nullptr
+                                         : seed_ != nullptr);
   if (kind == PushKind::kGradient) {
     return rows_->PlaceIn(*rows_->Find(rank, session), slice);
   }

@@ -15,6 +15,7 @@
 #include "kernels/backend.h"
 #include "kernels/dtype.h"
 #include "proto/manifest_size.h"
+#include "server/base/dcheck.h"
 #include "server/ingest/frame.h"
 #include "server/ingest/gradient_rows.h"
 #include "server/ingest/shard_layout.h"
@@ -40,6 +41,7 @@ class RowBuffers {
 
   // REQUIRES: there is such a row.
   void Add(const GradientRows& rows, const RoundRow& row) {
+    AGG_DCHECK(rows.FindAttempt(row.rank, row.session, row.attempt) != nullptr);
     owners_.push_back(rows.FindAttempt(row.rank, row.session, row.attempt));
     pointers_.push_back(owners_.back().get());
   }

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "server/base/dcheck.h"
 #include "server/base/log.h"
 #include "server/base/status_macros.h"
 #include "server/ingest/gradient_rows.h"
@@ -154,6 +155,7 @@ ClosedRound::ClosedRound(std::vector<RoundRow> rows,
 
 absl::StatusOr<PhaseResult> ClosedRound::Close(
     ShardCompute* compute, std::vector<std::optional<SliceGram>> early) {
+  AGG_DCHECK(!close_.has_value());
   std::vector<int32_t> missing;
   for (size_t slice = 0; slice < early.size(); ++slice) {
     if (!early[slice].has_value()) {
@@ -220,6 +222,7 @@ absl::Status ClosedRound::TakeMemory(ShardCompute* compute, int* num_revoked) {
 }
 
 absl::Status ClosedRound::Update(ShardCompute* compute, const StepPlan& step) {
+  AGG_DCHECK(updated_ != nullptr || next_ != nullptr);
   if (updated_ != nullptr) return absl::OkStatus();
   std::shared_ptr<Snapshot> snapshot = std::move(next_);
   absl::Status status =
@@ -236,6 +239,8 @@ ShardEngine::ShardEngine(const ShardOptions& options, Backend* backend,
       epoch_(options.ordinal),
       life_(options.life),
       home_(options.ordinal) {
+  AGG_DCHECK(!options.pipelined ||
+             (!options.replicated && !options.early_gram));
   if (options_.early_gram || (options_.replicated && options_.background)) {
     turn_.StartFiller([this] { Fill(); });
   }
@@ -383,6 +388,7 @@ absl::Status ShardEngine::NoManifest() {
 }
 
 bool ShardEngine::ManifestUnused() {
+  AGG_DCHECK(open_round_ != nullptr);
   return open_round_->unused() && !Recovery::HasCopies(this);
 }
 
@@ -1524,6 +1530,7 @@ bool ShardEngine::Offered(const std::vector<RoundRow>& rows) const {
 }
 
 void ShardEngine::TakeOffer() {
+  AGG_DCHECK(offer_ != nullptr);
   const std::shared_ptr<const CloseOffer> offer = std::move(offer_);
   offer_ = nullptr;
   open_round_->Close();

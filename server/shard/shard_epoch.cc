@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/base/dcheck.h"
 
 namespace agg {
 
@@ -27,6 +28,7 @@ void HeldCopy::EndPrepare(RecordText record) {
 }
 
 void HeldCopy::Step() {
+  AGG_DCHECK(held_ && whole());
   const VersionId next{state_.prepared_by, state_.id.version + 1};
   Hold(next, std::move(next_record_));
 }

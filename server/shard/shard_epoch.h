@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "server/base/dcheck.h"
 #include "server/round/recovery.h"
 
 namespace agg {
@@ -35,7 +36,10 @@ class HeldCopy {
   bool prepared() const { return state_.prepared_by != 0; }
   bool whole() const { return state_.whole; }
   // REQUIRES: held().
-  const CopyState& state() const { return state_; }
+  const CopyState& state() const {
+    AGG_DCHECK(held_);
+    return state_;
+  }
   // Record of the version that the copy is at. Part 0 alone has one.
   const RecordText& record() const { return record_; }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/base/dcheck.h"
 #include "server/base/log.h"
 #include "server/tls/openssl_handles.h"
 #include "server/tls/tls_trust.h"
@@ -75,6 +76,7 @@ void TlsReload::SetOnDistrust(std::function<void()> callback) {
 absl::optional<TlsContents> TlsReload::Next(uint64_t* seen) {
   LookIfDue();
   MutexLock lock(&mutex_);
+  AGG_DCHECK(number_ != 0);
   if (*seen == number_) return absl::nullopt;
   *seen = number_;
   return contents_;
@@ -83,6 +85,7 @@ absl::optional<TlsContents> TlsReload::Next(uint64_t* seen) {
 TlsExpiry TlsReload::Expires() {
   LookIfDue();
   MutexLock lock(&mutex_);
+  AGG_DCHECK(number_ != 0);
   return contents_.expires;
 }
 

@@ -10,6 +10,7 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "server/base/dcheck.h"
 #include "server/base/log.h"
 #include "server/base/status_macros.h"
 #include "server/tls/openssl_handles.h"
@@ -52,6 +53,7 @@ class OpensslSession : public TlsSession {
   }
 
   ssize_t Write(absl::string_view bytes) override {
+    AGG_DCHECK(SSL_is_init_finished(ssl_.get()));
     ERR_clear_error();
     const int count =
         SSL_write(ssl_.get(), bytes.data(),

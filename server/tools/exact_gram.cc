@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <limits>
 
+#include "server/base/dcheck.h"
+
 namespace agg {
 namespace {
 
@@ -155,6 +157,7 @@ GramMatrix ComputeGram(const NpyMatrix& matrix, const RowScales& scales,
 
 std::vector<double> CombineRows(const NpyMatrix& matrix,
                                 absl::Span<const double> coefficients) {
+  AGG_DCHECK(coefficients.size() == static_cast<size_t>(matrix.num_rows));
   std::vector<CompensatedSum> sums(matrix.num_elements);
   for (int i = 0; i < matrix.num_rows; ++i) {
     if (coefficients[i] == 0.0) continue;

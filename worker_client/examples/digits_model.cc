@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 
+#include "server/base/dcheck.h"
 #include "worker_client/examples/split_mix.h"
 
 namespace agg {
@@ -143,6 +144,7 @@ DigitsTensors InitialDigitsParameters(uint64_t seed) {
 
 double DigitsGradient(const DigitsTensors& parameters, const DigitsData& data,
                       absl::Span<const int> examples, DigitsTensors* gradient) {
+  AGG_DCHECK(!examples.empty());
   *gradient = DigitsTensors();
   double loss = 0;
   for (int example : examples) {
