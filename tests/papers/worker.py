@@ -27,7 +27,7 @@ os.environ.setdefault("GRPC_POLL_STRATEGY", "poll")
 import agg_server as agg
 import numpy as np
 import torch
-from agg_server._info import Info
+from agg_server.outcome import Info
 
 from tests.papers import tasks
 from tests.papers.description import Run

@@ -1,12 +1,8 @@
 """Jobs with identities, and the package's workers and observers."""
 
 import os
-import pathlib
-import tempfile
 import unittest
 from unittest import mock
-
-import numpy as np
 
 from tests.python.job_case import JobCase, agg
 
@@ -17,9 +13,7 @@ TOKENS = {"alice": "alice-token-0123456", "root": "root-token-01234567",
 class AccessTest(JobCase):
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
+        self.folder = self.temporary_folder()
         for name, token in TOKENS.items():
             (self.folder / name).write_text(token + "\n")
             (self.folder / name).chmod(0o600)
@@ -31,10 +25,7 @@ class AccessTest(JobCase):
             "shard_token_file": str(self.folder / "shard")}})
 
     def train(self, **options):
-        x = {"w": np.zeros(3, np.float32)}
-        with agg.Client(x, self.server.address, 0, **options) as client:
-            client.step({"w": np.ones(3, np.float32)})
-        np.testing.assert_array_equal(x["w"], np.full(3, -0.5, np.float32))
+        self.train_once(self.server, **options)
 
     def test_who_has_a_token_gets_in(self):
         self.train(token_file=self.folder / "alice")

@@ -56,12 +56,10 @@ class ClientTest(JobCase):
             self.assertEqual(outcome.as_dict()["version"], 1)
 
     def test_a_job_of_int8_rows(self):
-        server = self.serve(workers=1, lr=1.0,
-                            config={"push_dtype": "int8"})
         x = arrays()
-        with agg.Client(x, server.address, 0) as client:
-            self.assertEqual(client.job.push_dtype, "int8")
-            client.step(arrays(1.0))
+        client = self.lone_client(x, lr=1.0, config={"push_dtype": "int8"})
+        self.assertEqual(client.job.push_dtype, "int8")
+        client.step(arrays(1.0))
         np.testing.assert_allclose(x["w"], -np.ones((2, 3)), atol=0.01)
 
     def test_error_feedback_may_be_switched(self):
@@ -70,13 +68,11 @@ class ClientTest(JobCase):
         gradient["w"][0, 0] = 1.0
         moved = {}
         for wanted in (None, True, False):
-            server = self.serve(workers=1, lr=1.0,
-                                config={"push_dtype": "int8"})
             x = arrays()
-            with agg.Client(x, server.address, 0,
-                            error_feedback=wanted) as client:
-                for _ in range(8):
-                    client.step(gradient)
+            client = self.lone_client(x, lr=1.0, config={"push_dtype": "int8"},
+                                      error_feedback=wanted)
+            for _ in range(8):
+                client.step(gradient)
             moved[wanted] = x["w"][1, 2].item()
         # A step of int8 is 1 / 127 here, and half of it is above 0.001.
         self.assertEqual(moved[False], 0)
@@ -126,10 +122,8 @@ class ClientTest(JobCase):
 
     def test_shared_memory_may_be_switched_off(self):
         for shares, expected in ((True, "shm"), (False, "unix")):
-            server = self.serve(workers=1, lr=1.0)
-            with agg.Client(arrays(), server.address, 0,
-                            shared_memory=shares) as client:
-                self.assertEqual(client.job.transports, (expected,))
+            client = self.lone_client(arrays(), lr=1.0, shared_memory=shares)
+            self.assertEqual(client.job.transports, (expected,))
 
     def test_all_reduce_divides_the_loss_scale_out(self):
         server = self.serve(workers=2, optimizer="none")
@@ -211,13 +205,12 @@ class ClientTest(JobCase):
             self.assertEqual(last.excluded_ranks, (0, 1))
 
     def test_optional_tensors_count_as_zero(self):
-        server = self.serve(workers=1, lr=1.0)
         x = arrays()
-        with agg.Client(x, server.address, 0, optional=("b",)) as client:
-            client.step({"w": np.ones((2, 3))})
-            self.assertEqual((x["w"][0, 0], x["b"]), (-1, 0))
-            with self.assertRaisesRegex(agg.ManifestError, '"w"'):
-                client.step({"b": np.ones(())})
+        client = self.lone_client(x, lr=1.0, optional=("b",))
+        client.step({"w": np.ones((2, 3))})
+        self.assertEqual((x["w"][0, 0], x["b"]), (-1, 0))
+        with self.assertRaisesRegex(agg.ManifestError, '"w"'):
+            client.step({"b": np.ones(())})
 
     def test_a_worker_without_a_batch_sits_out(self):
         server = self.serve(workers=2, lr=1.0)
@@ -232,13 +225,12 @@ class ClientTest(JobCase):
         self.assertEqual(self.team(2, work), [(-2.0, (0,))] * 2)
 
     def test_no_worker_sits_out_that_would_lose_what_it_has_changed(self):
-        server = self.serve(workers=1, lr=1.0, optimizer="add")
         x = arrays()
-        with agg.Client(x, server.address, 0) as client:
-            x["b"] += 5  # its own change, which it has not sent yet
-            with self.assertRaisesRegex(agg.ManifestError, '"add"; allowed'):
-                client.sit_out()
-            self.assertEqual(x["b"].item(), 5)
+        client = self.lone_client(x, lr=1.0, optimizer="add")
+        x["b"] += 5  # its own change, which it has not sent yet
+        with self.assertRaisesRegex(agg.ManifestError, '"add"; allowed'):
+            client.sit_out()
+        self.assertEqual(x["b"].item(), 5)
 
     def test_rows_that_are_left_out_are_said_once_by_rank(self):
         server = self.serve(workers=2, optimizer="none")
@@ -311,34 +303,32 @@ class ClientTest(JobCase):
             client.step(arrays())
 
     def test_gradients_that_cannot_be_sent(self):
-        server = self.serve(workers=1, lr=1.0)
         x = arrays()
-        with agg.Client(x, server.address, 0) as client:
-            for row, said in (
-                    (np.ones((2, 3), np.complex64), "complex64"),
-                    (np.ones((2, 3), np.int64), "int64"),
-                    (np.ones((2, 3), np.uint8), "uint8"),
-                    (np.ones((2, 3), bool), "bool"),
-                    (np.ones((2, 3), object), "object"),
-                    (np.full((2, 3), "1"), "<U1"),
-                    (np.ones(3), r"shape \(3,\)"), (1.0, r"shape \(\)"),
-                    (np.ones((3, 2)), r"shape \(3, 2\)"),
-                    (np.full((2, 3), 1e60), "float64.*1e.60.*loss_scale")):
-                with self.assertRaisesRegex(agg.ManifestError, '"w".*' + said):
-                    client.step({"w": row, "b": np.float32(1)})
-            self.assertEqual(client.version, 0)
-            for row in (np.ones((2, 3), ">f4"), np.ones((3, 2), "f2").T,
-                        np.ones((2, 6), np.float32)[:, ::2]):
+        client = self.lone_client(x, lr=1.0)
+        for row, said in (
+                (np.ones((2, 3), np.complex64), "complex64"),
+                (np.ones((2, 3), np.int64), "int64"),
+                (np.ones((2, 3), np.uint8), "uint8"),
+                (np.ones((2, 3), bool), "bool"),
+                (np.ones((2, 3), object), "object"),
+                (np.full((2, 3), "1"), "<U1"),
+                (np.ones(3), r"shape \(3,\)"), (1.0, r"shape \(\)"),
+                (np.ones((3, 2)), r"shape \(3, 2\)"),
+                (np.full((2, 3), 1e60), "float64.*1e.60.*loss_scale")):
+            with self.assertRaisesRegex(agg.ManifestError, '"w".*' + said):
                 client.step({"w": row, "b": np.float32(1)})
-            np.testing.assert_array_equal(x["w"], np.full((2, 3), -3))
+        self.assertEqual(client.version, 0)
+        for row in (np.ones((2, 3), ">f4"), np.ones((3, 2), "f2").T,
+                    np.ones((2, 6), np.float32)[:, ::2]):
+            client.step({"w": row, "b": np.float32(1)})
+        np.testing.assert_array_equal(x["w"], np.full((2, 3), -3))
 
     def test_wide_gradients_are_said_once(self):
-        server = self.serve(workers=1, lr=1.0)
-        with agg.Client(arrays(), server.address, 0) as client:
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
-                for _ in range(3):
-                    client.step({"w": np.ones((2, 3)), "b": np.float32(1)})
+        client = self.lone_client(arrays(), lr=1.0)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for _ in range(3):
+                client.step({"w": np.ones((2, 3)), "b": np.float32(1)})
         self.assertEqual([str(each.message) for each in caught], [
             'gradient "w" is float64, and is sent as float32'])
         self.assertEqual(caught[0].filename, __file__)
@@ -394,30 +384,29 @@ class ClientTest(JobCase):
         self.assertEqual(other.latest_version(), 0)
 
     def test_threads_push_rows_of_their_own(self):
-        server = self.serve(workers=1, lr=1.0)
         x = arrays()
-        with agg.Client(x, server.address, 0) as client:
-            makes_round = client._session.round
-            second_came, first_over = threading.Event(), threading.Event()
-            thread = threading.Thread(
-                target=lambda: client.step(arrays(10.0)), daemon=True)
+        client = self.lone_client(x, lr=1.0)
+        makes_round = client._session.round
+        second_came, first_over = threading.Event(), threading.Event()
+        thread = threading.Thread(
+            target=lambda: client.step(arrays(10.0)), daemon=True)
 
-            def round_after_the_other_came(*arguments):
-                if threading.current_thread() is thread:
-                    second_came.set()
-                    first_over.wait(WAIT)
-                else:
-                    thread.start()
-                    self.assertTrue(second_came.wait(WAIT))
-                return makes_round(*arguments)
+        def round_after_the_other_came(*arguments):
+            if threading.current_thread() is thread:
+                second_came.set()
+                first_over.wait(WAIT)
+            else:
+                thread.start()
+                self.assertTrue(second_came.wait(WAIT))
+            return makes_round(*arguments)
 
-            with mock.patch.object(client._session, "round",
-                                   round_after_the_other_came):
-                client.step(arrays(1.0))
-                self.assertEqual(x["b"], -1)
-                first_over.set()
-                thread.join(WAIT)
-            self.assertEqual(x["b"], -11)
+        with mock.patch.object(client._session, "round",
+                               round_after_the_other_came):
+            client.step(arrays(1.0))
+            self.assertEqual(x["b"], -1)
+            first_over.set()
+            thread.join(WAIT)
+        self.assertEqual(x["b"], -11)
 
     def test_numbers_beside_the_model(self):
         server = self.serve(workers=2, lr=1.0)

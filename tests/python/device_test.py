@@ -10,10 +10,10 @@ from unittest import mock
 
 import numpy
 
-from tests.python.job_case import JobCase, agg
+from tests.python.job_case import JobCase
 from agg_server import _abi
-from agg_server._info import Info
 from agg_server._operation import views_of
+from agg_server.outcome import Info
 
 _ELEMENTS = 64
 _DRIVER = pathlib.Path(
@@ -46,17 +46,15 @@ class DeviceTest(JobCase):
         return memory
 
     def test_the_job_says_how_rows_travel_now(self):
-        server = self.serve(workers=1, lr=1.0, config={"backend": "cuda"})
         views = views_of([(self.on_device(), _ELEMENTS, _abi.F32)])
-        with agg.Client({"w": numpy.ones(_ELEMENTS, numpy.float32)},
-                        server.address, 0) as client:
-            self.assertEqual(client.job.transports, ("shm",))
-            # step() copies arrays, which are the host's; torch's tensors of
-            # devices go as this does.
-            client._session.round(views, Info(),
-                                  client._targets, None)
-            self.assertEqual(client.job.transports, ("cuda",))
-            self.assertEqual(client.job.num_tensors, 1)
+        client = self.lone_client({"w": numpy.ones(_ELEMENTS, numpy.float32)},
+                                  lr=1.0, config={"backend": "cuda"})
+        self.assertEqual(client.job.transports, ("shm",))
+        # step() copies arrays, which are the host's; torch's tensors of
+        # devices go as this does.
+        client._session.round(views, Info(), client._targets, None)
+        self.assertEqual(client.job.transports, ("cuda",))
+        self.assertEqual(client.job.num_tensors, 1)
 
 
 if __name__ == "__main__":

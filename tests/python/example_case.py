@@ -13,7 +13,8 @@ from unittest import mock
 
 import torch
 
-from tests.python.job_case import PACKAGE, ROOT, WAIT, JobCase
+from tests.python.job_case import PACKAGE, ROOT, WAIT
+from tests.python.torch.torch_case import TorchCase
 
 FOLDER = ROOT / "worker_client" / "python" / "examples"
 sys.path.insert(0, str(FOLDER))
@@ -70,7 +71,7 @@ def two_ranks(net):
         yield [backward(net, batch) for batch in pair]
 
 
-class ExampleCase(JobCase):
+class ExampleCase(TorchCase):
 
     def command(self, name):
         """The words of the docstring's command."""

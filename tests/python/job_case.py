@@ -5,11 +5,15 @@ AGG_PACKAGE: the folder of an installed package (site-packages), to test that
 one, with its binaries, instead of the tree's.
 """
 
+import inspect
 import os
 import pathlib
 import sys
+import tempfile
 import threading
 import unittest
+
+import numpy as np
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PACKAGE = pathlib.Path(os.environ.get("AGG_PACKAGE") or
@@ -34,6 +38,15 @@ import agg_server as agg  # pylint: disable=wrong-import-position
 WAIT = 60
 
 
+_JOB = set(inspect.signature(agg.LocalServer).parameters)
+
+
+def split_fields(fields):
+    """(those of a LocalServer, others: a client's options)"""
+    return ({name: value for name, value in fields.items() if name in _JOB},
+            {name: value for name, value in fields.items() if name not in _JOB})
+
+
 class JobCase(unittest.TestCase):
     """Starts servers, and ends them with the test."""
 
@@ -42,6 +55,28 @@ class JobCase(unittest.TestCase):
         server = agg.LocalServer(**options)
         self.addCleanup(server.close)
         return server
+
+    def lone_client(self, parameters, **fields):
+        """A client alone in its job, until the test ends; `fields` are the
+        job's (see LocalServer) and the client's options."""
+        job, options = split_fields(fields)
+        client = agg.Client(parameters, self.serve(**job).address, 0,
+                            **options)
+        self.addCleanup(client.close)
+        return client
+
+    def train_once(self, server, **options):
+        """A round of a client alone, at rate 0.5."""
+        x = {"w": np.zeros(3, np.float32)}
+        with agg.Client(x, server.address, 0, **options) as client:
+            client.step({"w": np.ones(3, np.float32)})
+        np.testing.assert_array_equal(x["w"], np.full(3, -0.5, np.float32))
+
+    def temporary_folder(self):
+        """Gone when the test ends."""
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        return pathlib.Path(folder.name)
 
     def team(self, number, run):
         """run(rank) in a thread for each rank; their results, by rank."""

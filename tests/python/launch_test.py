@@ -7,13 +7,12 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 import unittest
 from unittest import mock
 
 import numpy as np
 
-from tests.python.job_case import PACKAGE, ROOT, WAIT, agg
+from tests.python.job_case import PACKAGE, ROOT, WAIT, JobCase, agg
 from agg_server import launch
 
 _SCRIPT = """
@@ -29,18 +28,30 @@ with agg.Client({"x": x}) as client:
 """
 
 
-class LaunchTest(unittest.TestCase):
+def command(*arguments):
+    return [sys.executable, "-B", "-m", "agg_server.launch", *arguments]
+
+
+class LaunchTest(JobCase):
+
+    def setUp(self):
+        self.folder = self.temporary_folder()
+
+    def file(self, text, name="train.py"):
+        """Its path."""
+        path = self.folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        return str(path)
 
     def launch(self, script, *flags, arguments=()):
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "train.py")
-            with open(path, "w") as file:
-                file.write(script)
-            return subprocess.run(
-                [sys.executable, "-B", "-m", "agg_server.launch", *flags, path,
-                 *arguments], capture_output=True, text=True, timeout=WAIT,
-                check=False, stdin=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": str(PACKAGE)})
+        return self.run_launch(*flags, self.file(script), *arguments)
+
+    def run_launch(self, *arguments, cwd=None):
+        return subprocess.run(
+            command(*arguments), capture_output=True, text=True, timeout=WAIT,
+            check=False, cwd=cwd, stdin=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": str(PACKAGE)})
 
     def test_two_workers_two_shards(self):
         result = self.launch(_SCRIPT, "-n", "2", "--shards=2", "--lr=0.5",
@@ -90,28 +101,25 @@ class LaunchTest(unittest.TestCase):
             self.assertEqual(result.stdout, "3\n")
 
     def test_a_configuration_of_ones_own(self):
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "job.textproto")
-            for text, message in (
-                    ('combination { rule: "sum" }\n'
-                     'learning_rate { rate: 0.5 }', ""),
-                    ('# workers: 1\n job: "x" workers: 2\n'
-                     'combination { rule: "sum" }\n'
-                     'learning_rate { rate: 0.5 }', ""),
-                    ('shards: "127.0.0.1:1"\n', "names shards; allowed: none"),
-                    ("no_such_field: 1", "no_such_field")):
-                with open(path, "w") as file:
-                    file.write(text)
-                result = self.launch(_SCRIPT, "-n", "2", "--config", path)
-                self.assertIn(message, result.stderr)
-                self.assertEqual(result.returncode, 1 if message else 0,
-                                 result.stderr)
-                if not message:
-                    self.assertEqual(result.stdout, "sum -1.0 []\n" * 2)
-            os.remove(path)
-            result = self.launch(_SCRIPT, "--config", path)
-            self.assertEqual(result.returncode, 1)
-            self.assertIn(f"--config is {path}: ", result.stderr)
+        for text, message in (
+                ('combination { rule: "sum" }\n'
+                 'learning_rate { rate: 0.5 }', ""),
+                ('# workers: 1\n job: "x" workers: 2\n'
+                 'combination { rule: "sum" }\n'
+                 'learning_rate { rate: 0.5 }', ""),
+                ('shards: "127.0.0.1:1"\n', "names shards; allowed: none"),
+                ("no_such_field: 1", "no_such_field")):
+            path = self.file(text, "job.textproto")
+            result = self.launch(_SCRIPT, "-n", "2", "--config", path)
+            self.assertIn(message, result.stderr)
+            self.assertEqual(result.returncode, 1 if message else 0,
+                             result.stderr)
+            if not message:
+                self.assertEqual(result.stdout, "sum -1.0 []\n" * 2)
+        os.remove(path)
+        result = self.launch(_SCRIPT, "--config", path)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn(f"--config is {path}: ", result.stderr)
 
     def test_what_says_the_same_twice_is_refused(self):
         for flags, message in (
@@ -119,20 +127,19 @@ class LaunchTest(unittest.TestCase):
                 (["--coordinator=h:1", "--weight-decay=0"],
                  "--weight-decay is given with --coordinator"),
                 (["--coordinator=h:1", "--config=x"], "--config is given")):
-            with contextlib.redirect_stderr(io.StringIO()) as text:
-                with self.assertRaises(SystemExit):
-                    launch.parse([*flags, "x.py"])
-            self.assertIn(message, text.getvalue())
+            self.assert_refused(flags, message)
+
+    def assert_refused(self, flags, message):
+        with contextlib.redirect_stderr(io.StringIO()) as text:
+            with self.assertRaises(SystemExit) as caught:
+                launch.parse([*flags, "x.py"])
+        self.assertEqual(caught.exception.code, 2)
+        self.assertIn(message, text.getvalue())
 
     def started(self, script, *flags):
         """A running one, whose output is read by lines."""
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        path = os.path.join(folder.name, "train.py")
-        with open(path, "w") as file:
-            file.write(script)
         process = subprocess.Popen(
-            [sys.executable, "-B", "-m", "agg_server.launch", *flags, path],
+            command(*flags, self.file(script)),
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             stdin=subprocess.DEVNULL, start_new_session=True,
             env={**os.environ, "PYTHONPATH": str(PACKAGE)})
@@ -249,100 +256,81 @@ class LaunchTest(unittest.TestCase):
                              "--world-size=8" not in flags, result.stderr)
 
     def test_the_size_of_a_world_that_the_job_knows(self):
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "aggctl")
-            with open(path, "w") as file:
-                file.write('#!/bin/sh\n[ "$1" = --coordinator=nobody:1 ] && '
-                           "echo '{\"expectedWorkers\": 8}'\n")
-            os.chmod(path, 0o755)
-            with mock.patch.dict(os.environ, {
-                    "PATH": folder + ":" + os.environ["PATH"]}):
-                options = launch.parse(["--coordinator=nobody:1", "x.py"])
-                self.assertEqual(launch._world_size(options), 8)
+        os.chmod(self.file('#!/bin/sh\n[ "$1" = --coordinator=nobody:1 ] && '
+                           "echo '{\"expectedWorkers\": 8}'\n", "aggctl"), 0o755)
+        with mock.patch.dict(os.environ, {
+                "PATH": f"{self.folder}:{os.environ['PATH']}"}):
+            options = launch.parse(["--coordinator=nobody:1", "x.py"])
+            self.assertEqual(launch._world_size(options), 8)
 
     def test_a_folder_for_logs_that_is_not_there(self):
-        with tempfile.TemporaryDirectory() as folder:
-            logs = os.path.join(folder, "a", "b")
-            result = self.launch("", "--lr=1", "--logs", logs)
-            self.assertEqual((result.returncode, result.stderr), (0, ""))
-            self.assertTrue(os.path.exists(os.path.join(logs, "shard0.log")))
-            file = os.path.join(folder, "file")
-            with open(file, "w"):
-                pass
-            result = self.launch("", "--lr=1", "--logs", file)
-            self.assertEqual(result.returncode, 1)
-            self.assertRegex(result.stderr,
-                             f"^agg-launch: folder is {file}: .*\n$")
+        logs = self.folder / "a" / "b"
+        result = self.launch("", "--lr=1", "--logs", str(logs))
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertTrue((logs / "shard0.log").exists())
+        file = self.file("", "file")
+        result = self.launch("", "--lr=1", "--logs", file)
+        self.assertEqual(result.returncode, 1)
+        self.assertRegex(result.stderr,
+                         f"^agg-launch: folder is {file}: .*\n$")
 
     def test_a_module(self):
-        with tempfile.TemporaryDirectory() as folder:
-            package = os.path.join(folder, "pkg")
-            os.mkdir(package)
-            for name, text in (("__init__", ""), ("other", "NAME = 'other'"),
-                               ("train", "import sys\nfrom pkg import other\n"
-                                "print(other.NAME, __name__, sys.argv[1:])")):
-                with open(os.path.join(package, name + ".py"), "w") as file:
-                    file.write(text)
-            result = subprocess.run(
-                [sys.executable, "-B", "-m", "agg_server.launch", "--lr=1",
-                 "-m", "pkg.train", "-m", "--x"], capture_output=True,
-                text=True, timeout=WAIT, check=False, cwd=folder,
-                stdin=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": str(PACKAGE)})
+        for name, text in (("__init__", ""), ("other", "NAME = 'other'"),
+                           ("train", "import sys\nfrom pkg import other\n"
+                            "print(other.NAME, __name__, sys.argv[1:])")):
+            self.file(text, f"pkg/{name}.py")
+        result = self.run_launch("--lr=1", "-m", "pkg.train", "-m", "--x",
+                                 cwd=self.folder)
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual(result.stdout, "other __main__ ['-m', '--x']\n")
 
     def test_several_jobs(self):
-        with tempfile.TemporaryDirectory() as folder:
-            config = os.path.join(folder, "metrics.textproto")
-            with open(config, "w") as file:
-                file.write('optimizer { kind: "none" }\n'
-                           'combination { rule: "mean" }\n')
-            result = self.launch("""if True:
-                import os
-                import numpy as np
-                import agg_server as agg
-                x, y, a = (np.zeros(1, np.float32) for _ in range(3))
-                one = np.ones(1, np.float32)
-                rank = int(os.environ["RANK"])
-                with agg.Client({"x": x}, job="making") as making, \
-                        agg.Client({"y": y}, job="judging") as judging, \
-                        agg.Client({"accuracy": a}, job="metrics") as metrics:
-                    judging.step({"y": 2 * one})
-                    making.step({"x": one})
-                    mean = metrics.all_reduce({"accuracy": rank * one})
-                    print(making.job.name, judging.job.name, x[0], y[0],
-                          mean["accuracy"][0], flush=True)
-                """, "-n2", "--lr=1", "--job", "making", "--job", "judging",
-                "--job", f"metrics={config}")
+        config = self.file('optimizer { kind: "none" }\n'
+                           'combination { rule: "mean" }\n',
+                           "metrics.textproto")
+        result = self.launch("""if True:
+            import os
+            import numpy as np
+            import agg_server as agg
+            x, y, a = (np.zeros(1, np.float32) for _ in range(3))
+            one = np.ones(1, np.float32)
+            rank = int(os.environ["RANK"])
+            with agg.Client({"x": x}, job="making") as making, \
+                    agg.Client({"y": y}, job="judging") as judging, \
+                    agg.Client({"accuracy": a}, job="metrics") as metrics:
+                judging.step({"y": 2 * one})
+                making.step({"x": one})
+                mean = metrics.all_reduce({"accuracy": rank * one})
+                print(making.job.name, judging.job.name, x[0], y[0],
+                      mean["accuracy"][0], flush=True)
+            """, "-n2", "--lr=1", "--job", "making", "--job", "judging",
+            "--job", f"metrics={config}")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual(result.stdout, "making judging -1.0 -2.0 0.5\n" * 2)
 
     def test_workers_that_a_job_of_several_says(self):
         script = "import os\nprint(os.environ['WORLD_SIZE'])"
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "job.textproto")
-            for said, message in (
-                    ("workers: 2", ""), ("", ""),
-                    ("workers: 1 max_workers: 2", ""),
-                    ("workers: 5", ""),
-                    ("workers: 1", "says workers: 1, and --first-rank and "
-                     "--workers make 2; allowed: 1 or fewer here, or "
-                     "workers: 2 there")):
-                with open(path, "w") as file:
-                    file.write('optimizer { kind: "none" }\n'
-                               'combination { rule: "mean" }\n' + said)
-                for flag in (f"--job=x={path}", f"--config={path}"):
-                    for more in ([], ["--world-size=6"]):
-                        with self.subTest(said, flag=flag, more=more):
-                            result = self.launch(script, "-n2", flag, *more)
-                            self.assertEqual(result.returncode,
-                                             1 if message else 0)
-                            self.assertIn(message, result.stderr)
-                            size = 6 if more else 5 if "5" in said else 2
-                            self.assertEqual(
-                                result.stdout,
-                                "" if message else f"{size}\n" * 2)
+        for said, message in (
+                ("workers: 2", ""), ("", ""),
+                ("workers: 1 max_workers: 2", ""),
+                ("workers: 5", ""),
+                ("workers: 1", "says workers: 1, and --first-rank and "
+                 "--workers make 2; allowed: 1 or fewer here, or "
+                 "workers: 2 there")):
+            path = self.file('optimizer { kind: "none" }\n'
+                             'combination { rule: "mean" }\n' + said,
+                             "job.textproto")
+            for flag in (f"--job=x={path}", f"--config={path}"):
+                for more in ([], ["--world-size=6"]):
+                    with self.subTest(said, flag=flag, more=more):
+                        result = self.launch(script, "-n2", flag, *more)
+                        self.assertEqual(result.returncode,
+                                         1 if message else 0)
+                        self.assertIn(message, result.stderr)
+                        size = 6 if more else 5 if "5" in said else 2
+                        self.assertEqual(
+                            result.stdout,
+                            "" if message else f"{size}\n" * 2)
 
     def test_jobs_have_names(self):
         for flags, message in (
@@ -352,11 +340,7 @@ class LaunchTest(unittest.TestCase):
                 (["--lr=1", "--first-rank=-1"], "--first-rank is -1"),
                 (["--lr=1", "-n4", "--world-size=3"], "--world-size is 3; "
                  "allowed: 4")):
-            with contextlib.redirect_stderr(io.StringIO()) as text:
-                with self.assertRaises(SystemExit) as caught:
-                    launch.parse([*flags, "x.py"])
-            self.assertEqual(caught.exception.code, 2)
-            self.assertIn(message, text.getvalue())
+            self.assert_refused(flags, message)
         with self.assertRaisesRegex(agg.ManifestError, "AGG_COORDINATOR_A is "
                                     "not set.*--job"):
             agg.Client({"x": np.zeros(1, np.float32)}, rank=0, job="a")
@@ -371,22 +355,13 @@ class LaunchTest(unittest.TestCase):
         self.assertEqual(result.returncode, 7, result.stderr)
 
     def test_its_end_is_the_workers_end(self):
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "train.py")
-            with open(path, "w") as file:
-                file.write("import threading\nprint('here', flush=True)\n"
-                           "threading.Event().wait()")
-            process = subprocess.Popen(
-                [sys.executable, "-B", "-m", "agg_server.launch", "--lr=1",
-                 path], stdout=subprocess.PIPE, text=True,
-                stdin=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": str(PACKAGE)})
-            self.addCleanup(process.kill)
-            self.assertEqual(process.stdout.readline(), "here\n")
-            process.terminate()
-            # The worker has the pipe, too: this waits for its end.
-            process.communicate(timeout=WAIT)
-            self.assertEqual(process.returncode, 143)
+        process = self.started("import threading\nprint('here', flush=True)\n"
+                               "threading.Event().wait()", "--lr=1")
+        self.assertEqual(process.stdout.readline(), "here\n")
+        process.terminate()
+        # The worker has the pipe, too: this waits for its end.
+        process.communicate(timeout=WAIT)
+        self.assertEqual(process.returncode, 143)
 
     def test_a_rate_that_is_not_given(self):
         for flags in ([], ["--optimizer=adam"], ["--job=a"]):
@@ -401,11 +376,55 @@ class LaunchTest(unittest.TestCase):
         self.assertIn('rule is "median"', result.stderr)
 
     def test_a_wrong_number(self):
-        with contextlib.redirect_stderr(io.StringIO()) as text:
-            with self.assertRaises(SystemExit):
-                launch.parse(["-n", "0", "x.py"])
-        self.assertIn("--workers is 0; allowed: 1 or more", text.getvalue())
+        self.assert_refused(["-n", "0"], "--workers is 0; allowed: 1 or more")
         self.assertTrue(agg.__version__)
+
+
+class CpusTest(JobCase):
+    """CPU quotas of control groups, in a file system of the test's own."""
+
+    def setUp(self):
+        self.root = self.temporary_folder()
+
+    def write(self, path, text):
+        (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+        (self.root / path).write_text(text)
+
+    def granted(self, affinity=32):
+        return launch.granted_cpus(affinity, str(self.root))
+
+    def test_version_two_and_parents(self):
+        self.assertEqual(self.granted(), 32)
+        self.write("proc/self/cgroup", "0::/pod/container\n")
+        self.write("sys/fs/cgroup/pod/container/cpu.max", "max 100000\n")
+        self.assertEqual(self.granted(), 32)
+        self.write("sys/fs/cgroup/pod/cpu.max", "250000 100000\n")
+        self.assertEqual(self.granted(), 3)
+        self.write("sys/fs/cgroup/pod/container/cpu.max", "1000 100000\n")
+        self.assertEqual(self.granted(), 1)
+        self.assertEqual(self.granted(1), 1)
+
+    def test_the_root_that_a_container_sees(self):
+        self.write("proc/self/cgroup", "0::/\n")
+        self.write("sys/fs/cgroup/cpu.max", "200000 100000\n")
+        self.assertEqual(self.granted(), 2)
+
+    def test_version_one_whose_path_is_the_hosts(self):
+        self.write("proc/self/cgroup", "4:cpu,cpuacct:/docker/x\n5:memory:/\n")
+        self.write("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "-1\n")
+        self.write("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n")
+        self.assertEqual(self.granted(), 32)
+        self.write("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "400000\n")
+        self.assertEqual(self.granted(), 4)
+
+    def test_junk_is_no_quota(self):
+        self.write("proc/self/cgroup", "junk\n0::/a\n")
+        for text in ("", "junk", "100000", "100000 0", "-1 100000", "1 2 3"):
+            self.write("sys/fs/cgroup/a/cpu.max", text)
+            self.assertEqual(self.granted(), 32, text)
+
+    def test_of_this_process(self):
+        self.assertGreaterEqual(launch.granted_cpus(), 1)
 
 
 if __name__ == "__main__":

@@ -39,17 +39,11 @@ def read(port, path):
 
 class LocalServerTest(JobCase):
 
-    def train(self, server):
-        x = {"w": np.zeros(3, np.float32)}
-        with agg.Client(x, server.address, 0) as client:
-            client.step({"w": np.ones(3, np.float32)})
-        np.testing.assert_array_equal(x["w"], np.full(3, -0.5, np.float32))
-
     def test_a_proxy_of_the_environment_is_not_used(self):
         for more in ({}, {"NO_PROXY": "127.0.0.0/8"}, {"no_proxy": "other"}):
             with self.subTest(more), \
                     mock.patch.dict(os.environ, {**PROXIES, **more}):
-                self.train(self.serve(shards=2, lr=0.5))
+                self.train_once(self.serve(shards=2, lr=0.5))
 
     def test_who_cannot_connect_is_told_so(self):
         with mock.patch.dict(os.environ, {"http_proxy": "http://u:secret@p:9"}):
@@ -63,7 +57,7 @@ class LocalServerTest(JobCase):
     def test_shards_with_one_configuration_have_a_port_of_metrics_each(self):
         port = two_free_ports()
         server = self.serve(shards=2, lr=0.5, config={"metrics": {"port": port}})
-        self.train(server)
+        self.train_once(server)
         for ordinal in range(2):
             self.assertIn("aggserver_", read(port + ordinal, "/metrics"))
             self.assertRegex(server.log(ordinal),

@@ -40,13 +40,12 @@ class NarrowingTest(JobCase):
                 self.assertEqual(after.message, "")
 
     def test_gradients_that_vanish_in_pull_dtype(self):
-        server = self.serve(workers=1, rule="sum", optimizer="none",
-                            config={"pull_dtype": "f16"})
         w = np.zeros(3, np.float32)
-        with agg.Client({"w": w}, server.address, 0) as client:
-            outcome = client.step({"w": np.array([1e-9, 1.0, 0.0])})
-            self.assertIn("1 of 2 values", outcome.message)
-            self.assertEqual(w.tolist(), [0.0, 1.0, 0.0])
+        client = self.lone_client({"w": w}, rule="sum", optimizer="none",
+                                  config={"pull_dtype": "f16"})
+        outcome = client.step({"w": np.array([1e-9, 1.0, 0.0])})
+        self.assertIn("1 of 2 values", outcome.message)
+        self.assertEqual(w.tolist(), [0.0, 1.0, 0.0])
 
     def test_a_row_that_does_not_fit_push_dtype(self):
         for shared in (True, False):

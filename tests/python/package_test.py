@@ -19,7 +19,7 @@ from unittest import mock
 import numpy as np
 
 from tests.python.job_case import PACKAGE, WAIT, JobCase, agg
-from agg_server import (_abi, _session, _shown, _warn, errors, launch,
+from agg_server import (_abi, _session, _shown, errors, launch,
                         local_server)
 from agg_server._abi import library_path
 from agg_server.outcome import Outcome
@@ -239,7 +239,7 @@ class ShownTest(JobCase):
             logging.getLogger("agg_server").warning("%s: %d\n1", _HOSTILE, 3)
         self.assertEqual(logs.records[0].getMessage(), _TAMED + r": 3\n1")
         with self.assertWarns(UserWarning) as warned:
-            _warn.warn(_HOSTILE)
+            _shown.warn(_HOSTILE)
         self.assertEqual(str(warned.warning), _TAMED)
         self.assertEqual(_shown.shown("Größe, 100 %"), "Größe, 100 %")
 

@@ -6,7 +6,6 @@ import pathlib
 import signal
 import subprocess
 import sys
-import tempfile
 import textwrap
 import time
 import unittest
@@ -42,6 +41,10 @@ def tell_waits():
 """
 
 
+def arrays():
+    return {"w": np.zeros(3, np.float32)}
+
+
 class ProcessTest(JobCase):
 
     def start(self, script, *arguments):
@@ -65,41 +68,40 @@ class ProcessTest(JobCase):
         self.assertEqual(process.returncode, 0, err)
         return out
 
+    def await_ends(self, pids):
+        deadline = time.monotonic() + WAIT
+        while any(_runs(pid) for pid in pids):
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
+
     def interrupt(self, process):
         """One Ctrl-C, once the call waits (tell_waits())."""
         self.read(process, "waits")
         process.send_signal(signal.SIGINT)
         self.read(process, "interrupted")
 
-    def assert_ctrl_c_ends(self, call):
-        """The process goes on, and ends, although the call still waits."""
+    def job_of_three(self):
+        """With a client of rank 1: else the job would end with the process."""
         server = self.serve(workers=3, lr=1.0)
-        # Else the job would end with the process.
-        other = agg.Client({"w": np.zeros(3, np.float32)}, server.address, 1)
-        self.addCleanup(other.close)
-        process = self.start(f"""
-            client = agg.Client(arrays(), address, 0)
-            tell_waits()
-            try:
-                {call}
-            except KeyboardInterrupt:
-                say("interrupted")
-            """, server.address)
-        self.interrupt(process)
-        self.finish(process)
+        self.addCleanup(agg.Client(arrays(), server.address, 1).close)
+        return server
 
-    def test_ctrl_c_ends_a_step(self):
-        self.assert_ctrl_c_ends("client.step({'w': np.ones(3)})")
-
-    def test_ctrl_c_ends_a_wait(self):
-        self.assert_ctrl_c_ends("client.wait(1)")
-
-    def test_ctrl_c_ends_a_pull(self):
-        self.assert_ctrl_c_ends("client.pull(1)")
-
-    def test_ctrl_c_ends_a_join(self):
-        self.assert_ctrl_c_ends("agg.Client(arrays(), '127.0.0.1:1', 5, "
-                                "connect_timeout=600)")
+    def test_ctrl_c_ends_a_call(self):
+        """The process goes on, and ends, although the call still waits."""
+        for call in ("client.step({'w': np.ones(3)})", "client.wait(1)",
+                     "client.pull(1)", "agg.Client(arrays(), '127.0.0.1:1', 5, "
+                     "connect_timeout=600)"):
+            with self.subTest(call):
+                process = self.start(f"""
+                    client = agg.Client(arrays(), address, 0)
+                    tell_waits()
+                    try:
+                        {call}
+                    except KeyboardInterrupt:
+                        say("interrupted")
+                    """, self.job_of_three().address)
+                self.interrupt(process)
+                self.finish(process)
 
     def test_the_call_after_ctrl_c_comes_after_the_first_one(self):
         server = self.serve(workers=2, lr=1.0)
@@ -128,9 +130,7 @@ class ProcessTest(JobCase):
     def test_a_handler_runs_while_a_round_waits(self):
         """The round is the same after it: its row is pushed once."""
         server = self.serve(workers=2, lr=1.0)
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        log = os.path.join(folder.name, "audit.log")
+        log = str(self.temporary_folder() / "audit.log")
         process = self.start("""
             client = agg.Client(arrays(), address, 0, audit_log=sys.argv[2])
             # Not print(): the next signal may come before it returns.
@@ -156,9 +156,7 @@ class ProcessTest(JobCase):
                          [(0, True)])
 
     def test_a_handler_may_close_the_client_whose_round_waits(self):
-        server = self.serve(workers=3, lr=1.0)
-        other = agg.Client({"w": np.zeros(3, np.float32)}, server.address, 1)
-        self.addCleanup(other.close)
+        server = self.job_of_three()
         process = self.start("""
             client = agg.Client(arrays(), address, 0)
             signal.signal(signal.SIGTERM, lambda *_: client.close())
@@ -174,9 +172,7 @@ class ProcessTest(JobCase):
         self.finish(process)
 
     def test_an_event_loop_keeps_its_signals(self):
-        server = self.serve(workers=3, lr=1.0)
-        other = agg.Client({"w": np.zeros(3, np.float32)}, server.address, 1)
-        self.addCleanup(other.close)
+        server = self.job_of_three()
         process = self.start("""
             client = agg.Client(arrays(), address, 0)
             read, write = os.pipe()
@@ -367,10 +363,7 @@ class ProcessTest(JobCase):
         pid, child = map(int, process.stdout.readline().split())
         self.addCleanup(os.kill, child, signal.SIGKILL)
         process.wait(WAIT)
-        deadline = time.monotonic() + WAIT
-        while _runs(pid):
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.01)
+        self.await_ends([pid])
 
     def test_fork_while_a_round_waits(self):
         server = self.serve(workers=2, lr=1.0)
@@ -391,15 +384,14 @@ class ProcessTest(JobCase):
             """, server.address)
         self.read(process, "waits")
         self.read(process, "forked")
-        with agg.Client({"w": np.zeros(3, np.float32)}, server.address, 1
-                        ) as client:
+        with agg.Client(arrays(), server.address, 1) as client:
             client.step({"w": np.ones(3)})
             self.read(process, "1")
         self.finish(process)
 
     def test_a_killed_shard_is_an_error_that_names_it(self):
         server = self.serve(workers=1, shards=2, lr=1.0)
-        with agg.Client({"w": np.zeros(3, np.float32)}, server.address, 0,
+        with agg.Client(arrays(), server.address, 0,
                         recovery_window=0.0, reconnect_window=0.5) as client:
             os.kill(server.pids[1], signal.SIGKILL)
             with self.assertRaises(agg.ShardLost) as caught:
@@ -417,7 +409,7 @@ class ProcessTest(JobCase):
             signal.pause()
             """, server.address)
         with self.assertLogs("agg_server", "WARNING") as logs, agg.Client(
-                {"w": np.zeros(3, np.float32)}, server.address, 0) as client:
+                arrays(), server.address, 0) as client:
             client.step({"w": np.ones(3, np.float32)})
             self.read(process, "in")
             process.kill()
@@ -440,10 +432,7 @@ class ProcessTest(JobCase):
         pids = [int(pid) for pid in process.stdout.readline().split()]
         self.assertEqual(len(pids), 2, process.stderr.read())
         process.wait(WAIT)
-        deadline = time.monotonic() + WAIT
-        while any(_runs(pid) for pid in pids):
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.01)
+        self.await_ends(pids)
 
 
 def _runs(pid):

@@ -7,8 +7,9 @@ from unittest import mock
 
 import torch
 
-from tests.python.job_case import JobCase, agg
-from tests.python.torch.worker_test import batch, copies, loss_of, model
+from tests.python.job_case import agg
+from tests.python.torch.torch_case import (TorchCase, batch, copies,
+                                           loss_of, model)
 
 if importlib.util.find_spec("torchft"):
     from torchft import local_sgd
@@ -50,7 +51,7 @@ def sgd(net, rate):
 
 @unittest.skipUnless(importlib.util.find_spec("torchft"),
                      "torchft is not installed")
-class TorchftCasesTest(JobCase):
+class TorchftCasesTest(TorchCase):
 
     def run_ranks(self, make, work, **options):
         """work(net, manager, rank) for two ranks; their results."""
@@ -163,8 +164,7 @@ class TorchftCasesTest(JobCase):
             return copies(net), calls
 
         (first, calls), (second, _) = self.run_ranks(model, work)
-        for a, b in zip(first, second, strict=True):
-            self.assertTrue(torch.equal(a, b))
+        self.assert_equal(first, second)
         return first, calls
 
     def test_a_bucket_gives_the_same_with_fewer_calls(self):
@@ -191,14 +191,13 @@ class TorchftCasesTest(JobCase):
 
     def test_its_ddp_is_refused_by_name(self):
         """Its buckets do not say whose gradients they are."""
-        server = self.serve(workers=1, optimizer="none")
         net = model()
-        with agg.Worker(net, server.address, 0, mode="combine") as worker:
-            wrapped = DistributedDataParallel(Manager(worker), net)
-            with self.assertRaisesRegex(
-                    Exception, "PureDistributedDataParallel.*node_hook"):
-                loss_of(wrapped, batch(0, 0)).backward()
-            self.assertEqual(worker.version, 0)
+        worker = self.lone_worker(net, mode="combine")
+        wrapped = DistributedDataParallel(Manager(worker), net)
+        with self.assertRaisesRegex(
+                Exception, "PureDistributedDataParallel.*node_hook"):
+            loss_of(wrapped, batch(0, 0)).backward()
+        self.assertEqual(worker.version, 0)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,9 @@ import unittest
 
 import torch
 
-from tests.python.job_case import WAIT, JobCase, agg
-from tests.python.torch.worker_test import batch, copies, loss_of, model
+from tests.python.job_case import WAIT, agg
+from tests.python.torch.torch_case import (TorchCase, batch, copies,
+                                           loss_of, model)
 
 if importlib.util.find_spec("torchft"):
     from torchft import local_sgd
@@ -70,7 +71,7 @@ def averaged(net, manager, inner):
 
 @unittest.skipUnless(importlib.util.find_spec("torchft"),
                      "torchft is not installed")
-class TorchftRecoveryTest(JobCase):
+class TorchftRecoveryTest(TorchCase):
 
     def train(self, net, worker, rank, shared, make, fail_at=None):
         """Until the end; (its parameters, its state, who was in each round).
@@ -138,8 +139,7 @@ class TorchftRecoveryTest(JobCase):
 
     def test_local_sgd(self):
         (mine, _, _), (others, _, _) = self.run_replicas(averaged)
-        for a, b in zip(mine, others, strict=True):
-            self.assertTrue(torch.equal(a, b))
+        self.assert_equal(mine, others)
 
     def test_diloco(self):
         for fragments, delay in ((1, 0), (2, 0), (2, 1)):
@@ -151,13 +151,12 @@ class TorchftRecoveryTest(JobCase):
                 self.assert_same(first[1], second[1])
 
     def test_a_state_of_another_version_is_refused(self):
-        server = self.serve(workers=1, optimizer="none")
         net = model()
-        with agg.Worker(net, server.address, 0, mode="combine") as worker:
-            manager = Manager(worker)
-            with self.assertRaisesRegex(agg.ManifestError,
-                                        "version 3; allowed: 0"):
-                manager.load_state_dict({"version": 3, "carried": {}})
+        worker = self.lone_worker(net, mode="combine")
+        manager = Manager(worker)
+        with self.assertRaisesRegex(agg.ManifestError,
+                                    "version 3; allowed: 0"):
+            manager.load_state_dict({"version": 3, "carried": {}})
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import torch
 
 from tests.python.example_case import ExampleCase, toy
 from tests.python.job_case import agg
-from tests.python.torch.worker_test import batch, copies, loss_of, model
+from tests.python.torch.torch_case import batch, copies, loss_of, model
 
 if importlib.util.find_spec("torchft"):
     from torchft import local_sgd, optim
@@ -54,8 +54,7 @@ class TorchftTest(ExampleCase):
     def run_manager(self, work, rule="mean"):
         """The same for work that ends with a round: of all ranks."""
         first, second = self.run_ranks(work, rule)
-        for a, b in zip(first, second, strict=True):
-            self.assertTrue(torch.equal(a, b))
+        self.assert_equal(first, second)
         return first
 
     def run_server(self, rule):
@@ -186,58 +185,54 @@ class TorchftTest(ExampleCase):
                     p.grad = torch.full_like(p, float("nan"))
                 inner.step()
             self.assertFalse(manager.should_commit())
-            for a, b in zip(copies(net), before, strict=True):
-                self.assertTrue(torch.equal(a, b))
+            self.assert_equal(copies(net), before)
 
         self.run_manager(work)
 
     def test_work_whose_round_failed_is_not_done(self):
-        server = self.serve(workers=1, optimizer="none")
-        with agg.Worker({"x": torch.zeros(2)}, server.address, 0,
-                        mode="combine") as worker:
-            manager = Manager(worker)
-            tensor = torch.ones(2)
-            self.assertTrue(manager.allreduce(tensor).wait())
-            failed = manager.allreduce(tensor)
-            with mock.patch.object(worker, "exchange",
-                                   side_effect=agg.Timeout("late")):
-                with self.assertRaises(agg.Timeout):
-                    failed.wait()
-            with self.assertRaisesRegex(agg.Error, "call allreduce again"):
+        worker = self.lone_worker({"x": torch.zeros(2)}, mode="combine")
+        manager = Manager(worker)
+        tensor = torch.ones(2)
+        self.assertTrue(manager.allreduce(tensor).wait())
+        failed = manager.allreduce(tensor)
+        with mock.patch.object(worker, "exchange",
+                               side_effect=agg.Timeout("late")):
+            with self.assertRaises(agg.Timeout):
                 failed.wait()
-            self.assertFalse(manager.should_commit())
-            dropped = manager.allreduce(tensor)
-            manager.start_quorum()
-            work = manager.allreduce(tensor)
-            with self.assertRaisesRegex(agg.Error, "call allreduce again"):
-                dropped.wait()
-            self.assertEqual(worker.version, 1)
-            self.assertTrue(work.wait() and work.wait())
-            self.assertEqual(worker.version, 2)
+        with self.assertRaisesRegex(agg.Error, "call allreduce again"):
+            failed.wait()
+        self.assertFalse(manager.should_commit())
+        dropped = manager.allreduce(tensor)
+        manager.start_quorum()
+        work = manager.allreduce(tensor)
+        with self.assertRaisesRegex(agg.Error, "call allreduce again"):
+            dropped.wait()
+        self.assertEqual(worker.version, 1)
+        self.assertTrue(work.wait() and work.wait())
+        self.assertEqual(worker.version, 2)
 
     def test_a_bucket_is_not_a_vector_of_its_length(self):
-        server = self.serve(workers=1, optimizer="none")
         tensors = {"a": torch.zeros(2), "b": torch.zeros(3),
                    "c": torch.zeros(5)}
-        with agg.Worker(tensors, server.address, 0, mode="combine") as worker:
-            manager = Manager(worker)
-            rows = {}
-            exchange = worker.exchange
+        worker = self.lone_worker(tensors, mode="combine")
+        manager = Manager(worker)
+        rows = {}
+        exchange = worker.exchange
 
-            def recorded(given):
-                rows.update({name: t.tolist() for name, t in given.items()})
-                return exchange(given)
+        def recorded(given):
+            rows.update({name: t.tolist() for name, t in given.items()})
+            return exchange(given)
 
-            with mock.patch.object(worker, "exchange", recorded):
-                manager.allreduce(torch.arange(5.0))
-                manager.allreduce(torch.full((5,), 9.0)).wait()
-                self.assertEqual(rows, {"a": [0, 1], "b": [2, 3, 4],
-                                        "c": [9] * 5})
-                for value, tensor in enumerate(tensors.values()):
-                    work = manager.allreduce(torch.full_like(tensor, value))
-                work.wait()
-                self.assertEqual(rows, {"a": [0] * 2, "b": [1] * 3,
-                                        "c": [2] * 5})
+        with mock.patch.object(worker, "exchange", recorded):
+            manager.allreduce(torch.arange(5.0))
+            manager.allreduce(torch.full((5,), 9.0)).wait()
+            self.assertEqual(rows, {"a": [0, 1], "b": [2, 3, 4],
+                                    "c": [9] * 5})
+            for value, tensor in enumerate(tensors.values()):
+                work = manager.allreduce(torch.full_like(tensor, value))
+            work.wait()
+            self.assertEqual(rows, {"a": [0] * 2, "b": [1] * 3,
+                                    "c": [2] * 5})
 
     def test_mistakes_say_what_is_allowed(self):
         server = self.serve(workers=1, optimizer="none")

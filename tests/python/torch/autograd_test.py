@@ -7,7 +7,8 @@ import unittest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from tests.python.job_case import JobCase, agg
+from tests.python.job_case import agg
+from tests.python.torch.torch_case import TorchCase
 
 torch.manual_seed(0)
 _MODEL = torch.nn.Sequential(
@@ -23,16 +24,15 @@ def loss_of(net, i):
     return net(input_of(i)).pow(2).mean()
 
 
-class AutogradTest(JobCase):
+class AutogradTest(TorchCase):
 
     def train(self, use, **options):
         """The parameters after use(worker, net, i) for three rounds."""
-        server = self.serve(workers=1, lr=0.1)
         net = copy.deepcopy(_MODEL)
-        with agg.Worker(net, server.address, 0, **options) as worker:
-            for i in range(3):
-                use(worker, net, i)
-            self.assertEqual(worker.version, 3)
+        worker = self.lone_worker(net, lr=0.1, **options)
+        for i in range(3):
+            use(worker, net, i)
+        self.assertEqual(worker.version, 3)
         return [p.detach().clone() for p in net.parameters()]
 
     def assert_same(self, use, **options):
@@ -90,7 +90,6 @@ class AutogradTest(JobCase):
 
     def test_hooks_of_others(self):
         """Of tensors, and those that are there before the worker's."""
-        server = self.serve(workers=1, lr=1.0)
         net = torch.nn.Linear(2, 1, bias=False)
         torch.nn.init.zeros_(net.weight)
 
@@ -99,28 +98,28 @@ class AutogradTest(JobCase):
 
         net.weight.register_hook(lambda grad: 2.0 * grad)
         net.weight.register_post_accumulate_grad_hook(triple)
-        with agg.Worker(net, server.address, 0, overlap=True) as worker:
-            net(torch.ones(1, 2)).sum().backward()
+        worker = self.lone_worker(net, lr=1.0, overlap=True)
+        net(torch.ones(1, 2)).sum().backward()
+        worker.step()
+        self.assertEqual(net.weight.tolist(), [[-6.0, -6.0]])
+        late = net.weight.register_post_accumulate_grad_hook(triple)
+        net(torch.ones(1, 2)).sum().backward()
+        with self.assertRaisesRegex(agg.ManifestError, "has changed"):
             worker.step()
-            self.assertEqual(net.weight.tolist(), [[-6.0, -6.0]])
-            late = net.weight.register_post_accumulate_grad_hook(triple)
-            net(torch.ones(1, 2)).sum().backward()
-            with self.assertRaisesRegex(agg.ManifestError, "has changed"):
-                worker.step()
-            late.remove()
+        late.remove()
 
-            def fails(_):
-                raise ArithmeticError("in a hook")
+        def fails(_):
+            raise ArithmeticError("in a hook")
 
-            late = net.weight.register_post_accumulate_grad_hook(fails)
-            with self.assertRaisesRegex(ArithmeticError, "in a hook"):
-                net(torch.ones(1, 2)).sum().backward()
-            with self.assertRaisesRegex(agg.Error, "did not end"):
-                worker.step()
-            late.remove()
+        late = net.weight.register_post_accumulate_grad_hook(fails)
+        with self.assertRaisesRegex(ArithmeticError, "in a hook"):
             net(torch.ones(1, 2)).sum().backward()
+        with self.assertRaisesRegex(agg.Error, "did not end"):
             worker.step()
-            self.assertEqual(net.weight.tolist(), [[-12.0, -12.0]])
+        late.remove()
+        net(torch.ones(1, 2)).sum().backward()
+        worker.step()
+        self.assertEqual(net.weight.tolist(), [[-12.0, -12.0]])
 
     def test_a_graph_of_before_the_step_is_over(self):
         """However the parameters were written, torch knows that they were."""

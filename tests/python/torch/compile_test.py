@@ -9,8 +9,9 @@ import unittest
 import numpy as np
 import torch
 
-from tests.python.job_case import PACKAGE, WAIT, JobCase, agg
-from tests.python.torch.worker_test import batch, copies, loss_of, model
+from tests.python.job_case import PACKAGE, WAIT, agg
+from tests.python.torch.torch_case import (TorchCase, batch, copies,
+                                           loss_of, model)
 from agg_server import torchft
 
 _STEPS = 4
@@ -22,7 +23,7 @@ def compiled(function, backend="eager"):
     return torch.compile(function, backend=backend)
 
 
-class CompileTest(JobCase):
+class CompileTest(TorchCase):
 
     def assert_same_when_compiled(self, train, **job):
         """train(net, address, maybe_compiled) makes all steps."""
@@ -130,24 +131,23 @@ class CompileTest(JobCase):
         self.assert_same_when_compiled(train, optimizer="add")
 
     def test_all_reduce(self):
-        server = self.serve(workers=1, optimizer="none")
         tensors = {"x": torch.arange(3.0)}
-        with agg.Worker(tensors, server.address, 0, mode="combine") as worker:
-            call = compiled(lambda x: agg.allreduce({"x": 2 * x}, worker)["x"])
-            for _ in range(_STEPS):
-                self.assertEqual(call(tensors["x"]).tolist(), [0, 2, 4])
+        worker = self.lone_worker(tensors, mode="combine")
+        call = compiled(lambda x: agg.allreduce({"x": 2 * x}, worker)["x"])
+        for _ in range(_STEPS):
+            self.assertEqual(call(tensors["x"]).tolist(), [0, 2, 4])
 
     def test_numpy(self):
-        server = self.serve(workers=1, lr=1.0)
         w = np.zeros(3, np.float32)
-        with agg.Client({"w": w}, server.address, 0) as client:
-            def step(x):
-                client.step({"w": np.ones(3, np.float32)})
-                return x + client.version
+        client = self.lone_client({"w": w}, lr=1.0)
 
-            step = compiled(step)
-            for i in range(_STEPS):
-                self.assertEqual(step(torch.zeros(())).item(), i + 1)
+        def step(x):
+            client.step({"w": np.ones(3, np.float32)})
+            return x + client.version
+
+        step = compiled(step)
+        for i in range(_STEPS):
+            self.assertEqual(step(torch.zeros(())).item(), i + 1)
         np.testing.assert_array_equal(w, np.full(3, -_STEPS))
 
     def test_every_public_call_is_untraced(self):

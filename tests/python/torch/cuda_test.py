@@ -11,10 +11,10 @@ from unittest import mock
 
 import torch
 
-from tests.python.job_case import JobCase, agg
-from agg_server import _cuda, _pulled, _row
+from tests.python.job_case import agg
+from tests.python.torch.torch_case import TorchCase
+from agg_server import _abi, _pulled, _row, _tensors
 from agg_server._operation import Memories
-from agg_server import _abi
 
 _CUDA = torch.device("cuda", 0)
 
@@ -51,7 +51,7 @@ class Streams:
         return stream
 
 
-class WithDriver(JobCase):
+class WithDriver(TorchCase):
     """The library says that it has one."""
 
     def setUp(self):
@@ -75,7 +75,7 @@ class WithDriver(JobCase):
         def zeros_of(*shape, device=None, **more):
             made = zeros(*shape, **more)
             return on_device(made) if device == _CUDA else made
-        for patch in (mock.patch.object(_cuda._abi, "load", Library),
+        for patch in (mock.patch.object(_abi, "load", Library),
                       mock.patch.object(torch, "zeros", zeros_of)):
             patch.start()
             self.addCleanup(patch.stop)
@@ -84,20 +84,20 @@ class WithDriver(JobCase):
 class CudaTest(WithDriver):
 
     def test_the_driver_is_asked_once_and_for_tensors_of_devices_alone(self):
-        cuda = _cuda.Cuda()
+        cuda = _tensors.Cuda()
         self.assertFalse(cuda.takes(torch.ones(1)))
         self.assertEqual(self.asked, 0)
         for _ in range(3):
             self.assertTrue(cuda.takes(on_device(torch.ones(1))))
         self.assertEqual(self.asked, 1)
-        self.assertFalse(_cuda.Cuda(allowed=False).takes(
+        self.assertFalse(_tensors.Cuda(allowed=False).takes(
             on_device(torch.ones(1))))
         self.assertEqual(self.asked, 1)
 
     def test_the_default_stream_waits_for_another_one_that_is_current(self):
         other = object()
         streams = Streams(self, other)
-        cuda = _cuda.Cuda()
+        cuda = _tensors.Cuda()
         cuda.hand_over([torch.ones(1)])
         self.assertEqual(streams.waits, [])
         cuda.hand_over([on_device(torch.ones(1))] * 2)
@@ -105,7 +105,7 @@ class CudaTest(WithDriver):
 
     def test_the_default_stream_need_not_wait_for_itself(self):
         streams = Streams(self, None)
-        _cuda.Cuda().hand_over([on_device(torch.ones(1))])
+        _tensors.Cuda().hand_over([on_device(torch.ones(1))])
         self.assertEqual(streams.waits, [])
 
 
@@ -118,7 +118,7 @@ class RowTest(WithDriver):
         self.memories = Memories(_abi.View, 2)
 
     def row(self, push_dtype="f32", allowed=True):
-        return _row.Row(self.tensors, push_dtype, _cuda.Cuda(allowed))
+        return _row.Row(self.tensors, push_dtype, _tensors.Cuda(allowed))
 
     def test_a_row_of_a_device_is_given_without_copies(self):
         row = self.row()
@@ -177,7 +177,7 @@ class PulledTest(WithDriver):
         streams = Streams(self, object())
         tensors = [on_device(torch.zeros(4)),
                    on_device(torch.zeros(3, 2).t()), torch.zeros(2)]
-        pulled = _pulled.Pulled(tensors, True, _cuda.Cuda())
+        pulled = _pulled.Pulled(tensors, True, _tensors.Cuda())
         for pull in (1, 2):
             memory, _ = pulled.memory()
             self.assertEqual(
@@ -193,7 +193,7 @@ class PulledTest(WithDriver):
     def beside(self, allowed):
         """One pull beside a tensor of a device: the target."""
         tensor = on_device(torch.zeros(4))
-        pulled = _pulled.Pulled([tensor], False, _cuda.Cuda(allowed))
+        pulled = _pulled.Pulled([tensor], False, _tensors.Cuda(allowed))
         memory, targets = pulled.memory()
         targets[0].fill_(3)
         pulled.write()
@@ -217,19 +217,18 @@ class WorkerOnDeviceTest(WithDriver):
     def test_a_round_of_tensors_of_a_device(self):
         Streams(self, object())
         for zero_copy in (True, False):
-            server = self.serve(workers=1, lr=1.0)
             parameter = on_device(torch.full((4,), 5.0))
-            with agg.Worker({"w": parameter}, server.address, 0,
-                            zero_copy=zero_copy) as worker:
-                parameter.grad = on_device(torch.full((4,), 2.0))
-                worker.step()
-                self.assertEqual(parameter.tolist(), [3.0] * 4)
-                self.assertEqual(worker._row._staging._buffers, {})
-                self.assertEqual(
-                    [target.is_cuda for target in worker._pulled._targets],
-                    [True])
+            worker = self.lone_worker({"w": parameter}, lr=1.0,
+                                      zero_copy=zero_copy)
+            parameter.grad = on_device(torch.full((4,), 2.0))
+            worker.step()
+            self.assertEqual(parameter.tolist(), [3.0] * 4)
+            self.assertEqual(worker._row._staging._buffers, {})
+            self.assertEqual(
+                [target.is_cuda for target in worker._pulled._targets],
+                [True])
         with self.assertRaisesRegex(TypeError, "cuda_rows is .no"):
-            agg.Worker({"w": parameter}, server.address, 0, cuda_rows="no")
+            agg.Worker({"w": parameter}, "127.0.0.1:1", 0, cuda_rows="no")
 
 
 if __name__ == "__main__":

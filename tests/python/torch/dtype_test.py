@@ -1,27 +1,17 @@
 """What a tensor's numbers, shape and layout may be: what is refused, and what is
 rounded, is said by name."""
 
-import contextlib
 import unittest
 import warnings
 
 import torch
 
-from tests.python.job_case import JobCase, agg
+from tests.python.job_case import agg
+from tests.python.torch.torch_case import TorchCase, heard
 from agg_server import _tensors
 
 
-@contextlib.contextmanager
-def heard():
-    """The texts of all warnings."""
-    texts = []
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        yield texts
-        texts += [str(each.message) for each in caught]
-
-
-class DtypeTest(JobCase):
+class DtypeTest(TorchCase):
 
     def test_tensors_that_no_row_can_have(self):
         whole = torch.zeros(2, 3)
@@ -48,46 +38,44 @@ class DtypeTest(JobCase):
                                mode=mode)
 
     def test_rows_that_cannot_be_sent(self):
-        server = self.serve(workers=1, optimizer="none")
         tensors = {"x": torch.zeros(2, 3)}
         whole = torch.ones(2, 3)
-        with agg.Worker(tensors, server.address, 0, mode="combine") as worker:
-            for row, said in (
-                    (whole[0], r"shape \(3,\); allowed: \(2, 3\)"),
-                    (torch.ones(()), r"shape \(\)"),
-                    (torch.ones(1, 2, 3), r"shape \(1, 2, 3\)"),
-                    (torch.ones(3, 2), r"shape \(3, 2\)"),
-                    (torch.ones(3, 2).half(), r"shape \(3, 2\)"),
-                    (torch.ones(6), r"shape \(6,\)"),
-                    (whole.to(torch.complex64), "complex64"),
-                    (whole.long(), "int64"), (whole.bool(), "bool"),
-                    (whole.to(torch.uint8), "uint8"),
-                    (torch.ones(2, 3, device="meta"), "meta"),
-                    (torch.full((2, 3), 1e60, dtype=torch.float64), "1e.60"),
-                    ([[1.0] * 3] * 2, "list")):
-                with self.subTest(said), self.assertRaisesRegex(
-                        agg.ManifestError, '"x".*' + said):
-                    agg.allreduce({"x": row}, worker)
-            with self.assertRaisesRegex(agg.ManifestError,
-                                        '"x" is missing.*find_unused'):
-                agg.allreduce({}, worker)
-            with self.assertRaisesRegex(agg.ManifestError,
-                                        '"accuracy" is none.*job'):
-                agg.allreduce({"x": whole, "accuracy": torch.ones(())}, worker)
-            self.assertEqual(worker.version, 0)  # no round was spent
-            result = agg.allreduce({"x": 2 * whole.t().contiguous().t()},
-                                   worker)
-            self.assertTrue(torch.equal(result["x"], 2 * whole))
+        worker = self.lone_worker(tensors, mode="combine")
+        for row, said in (
+                (whole[0], r"shape \(3,\); allowed: \(2, 3\)"),
+                (torch.ones(()), r"shape \(\)"),
+                (torch.ones(1, 2, 3), r"shape \(1, 2, 3\)"),
+                (torch.ones(3, 2), r"shape \(3, 2\)"),
+                (torch.ones(3, 2).half(), r"shape \(3, 2\)"),
+                (torch.ones(6), r"shape \(6,\)"),
+                (whole.to(torch.complex64), "complex64"),
+                (whole.long(), "int64"), (whole.bool(), "bool"),
+                (whole.to(torch.uint8), "uint8"),
+                (torch.ones(2, 3, device="meta"), "meta"),
+                (torch.full((2, 3), 1e60, dtype=torch.float64), "1e.60"),
+                ([[1.0] * 3] * 2, "list")):
+            with self.subTest(said), self.assertRaisesRegex(
+                    agg.ManifestError, '"x".*' + said):
+                agg.allreduce({"x": row}, worker)
+        with self.assertRaisesRegex(agg.ManifestError,
+                                    '"x" is missing.*find_unused'):
+            agg.allreduce({}, worker)
+        with self.assertRaisesRegex(agg.ManifestError,
+                                    '"accuracy" is none.*job'):
+            agg.allreduce({"x": whole, "accuracy": torch.ones(())}, worker)
+        self.assertEqual(worker.version, 0)  # no round was spent
+        result = agg.allreduce({"x": 2 * whole.t().contiguous().t()},
+                               worker)
+        self.assertTrue(torch.equal(result["x"], 2 * whole))
 
     def test_what_may_be_reduced(self):
-        server = self.serve(workers=1, optimizer="none")
         tensors = {"scalar": torch.tensor(2.0), "empty": torch.zeros(0, 3),
                    "turned": torch.arange(6.0).reshape(2, 3).t(),
                    "half": torch.full((2,), 65504.0).half(),
                    "brain": torch.ones(2, dtype=torch.bfloat16)}
-        with agg.Worker(tensors, server.address, 0, mode="combine") as worker:
-            with heard() as texts:
-                found = agg.allreduce(tensors, worker)
+        worker = self.lone_worker(tensors, mode="combine")
+        with heard() as texts:
+            found = agg.allreduce(tensors, worker)
         self.assertEqual(texts, [])
         for name, tensor in tensors.items():
             self.assertEqual(found[name].dtype, tensor.dtype)
@@ -105,13 +93,12 @@ class DtypeTest(JobCase):
         self.assertRegex(texts[0], '"x" of float64.*as float32')
 
     def test_wide_rows_are_said_once(self):
-        server = self.serve(workers=1, optimizer="none")
         tensors = {"x": torch.zeros(2)}
-        with agg.Worker(tensors, server.address, 0, mode="combine") as worker:
-            with heard() as texts:
-                for _ in range(3):
-                    agg.allreduce({"x": torch.ones(2, dtype=torch.float64)},
-                                  worker)
+        worker = self.lone_worker(tensors, mode="combine")
+        with heard() as texts:
+            for _ in range(3):
+                agg.allreduce({"x": torch.ones(2, dtype=torch.float64)},
+                              worker)
         self.assertEqual(len(texts), 1, texts)
         self.assertRegex(texts[0], '"x" is float64, and is sent as float32')
 
@@ -124,27 +111,25 @@ class DtypeTest(JobCase):
                 agg.Worker({"x": x}, server.address, 0)
 
     def test_results_beyond_a_dtypes_range_are_said_once(self):
-        server = self.serve(workers=1, rule="sum", optimizer="none")
         tensors = {"x": torch.zeros(2).half(), "y": torch.zeros(2).half()}
-        with agg.Worker(tensors, server.address, 0, mode="combine") as worker:
-            with heard() as texts:
-                for _ in range(2):
-                    for tensor in tensors.values():
-                        tensor.grad = torch.ones(2).half()
-                    tensors["x"].grad[0] = 60000.0
-                    # Divided out again: 60000 / 2**-3.
-                    worker.combine(loss_scale=2.0 ** -3)
-            self.assertTrue(torch.isinf(tensors["x"].grad[0]))
+        worker = self.lone_worker(tensors, rule="sum", mode="combine")
+        with heard() as texts:
+            for _ in range(2):
+                for tensor in tensors.values():
+                    tensor.grad = torch.ones(2).half()
+                tensors["x"].grad[0] = 60000.0
+                # Divided out again: 60000 / 2**-3.
+                worker.combine(loss_scale=2.0 ** -3)
+        self.assertTrue(torch.isinf(tensors["x"].grad[0]))
         self.assertEqual(len(texts), 1, texts)
         self.assertRegex(texts[0], '"x" is torch.float16.*4.8e.05.*infinite')
 
     def test_parameters_beyond_their_range_are_said(self):
-        server = self.serve(workers=1, lr=1.0)
         x = torch.full((2,), 60000.0).half().requires_grad_()
-        with agg.Worker({"x": x}, server.address, 0) as worker:
-            x.grad = torch.full((2,), -60000.0).half()
-            with heard() as texts:
-                worker.step()
+        worker = self.lone_worker({"x": x}, lr=1.0)
+        x.grad = torch.full((2,), -60000.0).half()
+        with heard() as texts:
+            worker.step()
         self.assertRegex(" ".join(texts), '"x" is torch.float16.*1.2e.05')
 
     def test_overflows_of_every_dtype(self):
@@ -159,14 +144,13 @@ class DtypeTest(JobCase):
             self.assertEqual(len(texts), said, (dtype, source))
 
     def test_a_tensor_that_has_changed_its_shape(self):
-        server = self.serve(workers=1, lr=1.0)
         x = torch.zeros(2, 3)
-        with agg.Worker({"x": x}, server.address, 0) as worker:
-            for shape in ((3,), (3, 2), (4, 2, 3)):
-                x.data = torch.zeros(shape)
-                with self.assertRaisesRegex(
-                        agg.ManifestError, '"x" has the shape'):
-                    worker.pull()
+        worker = self.lone_worker({"x": x}, lr=1.0)
+        for shape in ((3,), (3, 2), (4, 2, 3)):
+            x.data = torch.zeros(shape)
+            with self.assertRaisesRegex(
+                    agg.ManifestError, '"x" has the shape'):
+                worker.pull()
 
     def test_groups_are_lists_of_names(self):
         with self.assertRaisesRegex(agg.ManifestError, '"g" has "x"; allowed: '

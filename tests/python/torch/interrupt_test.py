@@ -6,22 +6,12 @@ import unittest
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from tests.python.job_case import JobCase, agg
+from tests.python.job_case import agg
+from tests.python.torch.torch_case import TorchCase, interrupt
 
 
 class Alarm(Exception):
     """What the handler of a signal raises."""
-
-
-def interrupt(worker, error=KeyboardInterrupt):
-    """The next wait for a round raises it; the round goes on."""
-    session = worker._session
-
-    def interrupted(*_):
-        del session._round_here, session._await_operation
-        raise error
-
-    session._round_here = session._await_operation = interrupted
 
 
 def left_row(worker):
@@ -33,7 +23,7 @@ def leaf(count=2):
     return torch.zeros(count, requires_grad=True)
 
 
-class InterruptTest(JobCase):
+class InterruptTest(TorchCase):
 
     def test_an_exchange_keeps_the_row_of_the_one_before(self):
         """Its copy: float64 is no dtype of the wire."""
@@ -82,38 +72,36 @@ class InterruptTest(JobCase):
                     self.assertEqual(left_row(worker).tolist(), [1.0, 1.0])
 
     def test_a_step_that_was_refused_leaves_the_gradients(self):
-        server = self.serve(workers=1, lr=1.0)
         x = leaf()
-        with agg.Worker({"x": x}, server.address, 0) as worker:
-            x.sum().backward()
-            with self.assertRaisesRegex(ValueError, "examples is 0"):
-                worker.step(examples=0)
-            self.assertEqual(x.grad.tolist(), [1.0, 1.0])
+        worker = self.lone_worker({"x": x}, lr=1.0)
+        x.sum().backward()
+        with self.assertRaisesRegex(ValueError, "examples is 0"):
+            worker.step(examples=0)
+        self.assertEqual(x.grad.tolist(), [1.0, 1.0])
 
     def test_before_a_round_begins_its_row_is_dropped(self):
         for error in (KeyboardInterrupt, SystemExit):
             with self.subTest(error):
-                server = self.serve(workers=1, lr=1.0)
                 x, y = leaf(), leaf()
-                with agg.Worker({"x": x, "y": y}, server.address, 0,
-                                overlap=True, find_unused=True) as worker:
-                    session = worker._session
-                    makes_round = session.round
+                worker = self.lone_worker({"x": x, "y": y}, lr=1.0,
+                                          overlap=True, find_unused=True)
+                session = worker._session
+                makes_round = session.round
 
-                    def interrupted(*_):
-                        session.round = makes_round
-                        raise error
+                def interrupted(*_):
+                    session.round = makes_round
+                    raise error
 
-                    session.round = interrupted
-                    x.sum().backward()
-                    with self.assertRaises(error):
-                        worker.step()
-                    x.grad = None
-                    for version in (1, 2):
-                        (3 * x).sum().backward()
-                        self.assertEqual(worker.step().version, version)
-                    self.assertEqual((x.tolist(), y.tolist()),
-                                     ([-6.0, -6.0], [0.0, 0.0]))
+                session.round = interrupted
+                x.sum().backward()
+                with self.assertRaises(error):
+                    worker.step()
+                x.grad = None
+                for version in (1, 2):
+                    (3 * x).sum().backward()
+                    self.assertEqual(worker.step().version, version)
+                self.assertEqual((x.tolist(), y.tolist()),
+                                 ([-6.0, -6.0], [0.0, 0.0]))
 
     def test_no_row_while_a_step_that_was_left_goes_on(self):
         """Another row would take the place of the one that is committed."""

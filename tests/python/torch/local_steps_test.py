@@ -6,9 +6,9 @@ import warnings
 
 import torch
 
-from tests.python.job_case import WAIT, JobCase, agg
-from tests.python.torch.interrupt_test import interrupt
-from tests.python.torch.worker_test import batch, copies, loss_of, model
+from tests.python.job_case import WAIT, agg
+from tests.python.torch.torch_case import (TorchCase, batch, copies,
+                                           interrupt, loss_of, model)
 
 
 def local_run(net, inner, rank, first, steps):
@@ -18,7 +18,7 @@ def local_run(net, inner, rank, first, steps):
         inner.step()
 
 
-class LocalStepsTest(JobCase):
+class LocalStepsTest(TorchCase):
 
     def run_job(self, optimizer, lr):
         """Two workers, three rounds of four steps."""
@@ -39,8 +39,7 @@ class LocalStepsTest(JobCase):
             return copies(net)
 
         first, second = self.team(2, work)
-        for a, b in zip(first, second):
-            self.assertTrue(torch.equal(a, b))
+        self.assert_equal(first, second)
         return first
 
     def by_hand(self, outer):
@@ -87,39 +86,37 @@ class LocalStepsTest(JobCase):
                          0.7), self.by_hand(outer))
 
     def test_steps_behind_the_last_round_are_said(self):
-        server = self.serve(workers=1, optimizer="add")
         p = torch.zeros(2, requires_grad=True)
-        with agg.Worker({"p": p}, server.address, 0) as worker:
-            inner = torch.optim.SGD([p], lr=1.0)
+        worker = self.lone_worker({"p": p}, optimizer="add")
+        inner = torch.optim.SGD([p], lr=1.0)
 
-            def steps(number):
-                for _ in range(number):
-                    p.grad = torch.ones(2)
-                    inner.step()
+        def steps(number):
+            for _ in range(number):
+                p.grad = torch.ones(2)
+                inner.step()
 
-            with self.assertNoLogs("agg_server", "WARNING"):
-                with agg.LocalSteps(worker, inner, every=2):
-                    steps(4)
-                with agg.LocalSteps(worker, inner, every=2) as local:
-                    steps(3)
-                    local.exchange()
-            with self.assertLogs("agg_server", "WARNING") as logs:
-                with agg.LocalSteps(worker, inner, every=2):
-                    steps(3)
-            self.assertIn("ends 1 step(s) behind the last round",
-                          logs.output[0])
+        with self.assertNoLogs("agg_server", "WARNING"):
+            with agg.LocalSteps(worker, inner, every=2):
+                steps(4)
+            with agg.LocalSteps(worker, inner, every=2) as local:
+                steps(3)
+                local.exchange()
+        with self.assertLogs("agg_server", "WARNING") as logs:
+            with agg.LocalSteps(worker, inner, every=2):
+                steps(3)
+        self.assertIn("ends 1 step(s) behind the last round",
+                      logs.output[0])
 
     def test_the_job_must_add(self):
-        server = self.serve(workers=1, lr=1.0)
         net = model()
         inner = torch.optim.SGD(net.parameters(), lr=0.05)
-        with agg.Worker(net, server.address, 0) as worker:
-            with self.assertRaisesRegex(agg.ManifestError, '"add"'):
-                agg.LocalSteps(worker, inner, every=4)
+        worker = self.lone_worker(net, lr=1.0)
+        with self.assertRaisesRegex(agg.ManifestError, '"add"'):
+            agg.LocalSteps(worker, inner, every=4)
 
 
 
-class AnchorTest(JobCase):
+class AnchorTest(TorchCase):
     """A change is what moved since the version that the worker has."""
 
     def serve_add(self, workers=1, **options):

@@ -1,13 +1,13 @@
 """node_hook as DDP's hook in one process: its contract, its mistakes."""
 
-import tempfile
 import unittest
 
 import torch
 import torch.distributed as dist
 
-from tests.python.job_case import JobCase, agg
-from tests.python.torch.worker_test import batch, copies, loss_of, model
+from tests.python.job_case import agg
+from tests.python.torch.torch_case import (TorchCase, batch, copies,
+                                           loss_of, model)
 
 
 class TwoHeads(torch.nn.Module):
@@ -22,13 +22,12 @@ class TwoHeads(torch.nn.Module):
         return self.a(x)
 
 
-class NodeHookTest(JobCase):
+class NodeHookTest(TorchCase):
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
+        folder = self.temporary_folder()
         dist.init_process_group("gloo", rank=0, world_size=1,
-                                init_method=f"file://{folder.name}/store")
+                                init_method=f"file://{folder}/store")
         self.addCleanup(dist.destroy_process_group)
         self.node, self.side = dist.new_group([0]), dist.new_group([0])
 
@@ -219,8 +218,7 @@ class NodeHookTest(JobCase):
         with self.assertRaisesRegex(agg.ManifestError, "another group"):
             agg.NodeState(net, self.node, self.node,
                           self.worker(net, server))
-        for a, b in zip(copies(net), before, strict=True):
-            self.assertTrue(torch.equal(a, b))
+        self.assert_equal(copies(net), before)
 
     def test_a_worker_that_overlaps_is_refused(self):
         server = self.serve(workers=1, optimizer="none")

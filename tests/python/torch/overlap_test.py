@@ -10,7 +10,8 @@ from unittest import mock
 
 import torch
 
-from tests.python.job_case import WAIT, JobCase, agg
+from tests.python.job_case import WAIT, agg
+from tests.python.torch.torch_case import TorchCase
 from agg_server._overlap import Overlap
 from agg_server._row import Row
 
@@ -48,7 +49,7 @@ def loss_of(net, rank, i, part=slice(None)):
         2).mean()
 
 
-class OverlapTest(JobCase):
+class OverlapTest(TorchCase):
 
     def setUp(self):
         Failing.fails = False
@@ -71,9 +72,10 @@ class OverlapTest(JobCase):
             self.assert_equal(first, other)
         return first
 
-    def assert_equal(self, found, expected):
-        for a, b in zip(found, expected):
-            self.assertTrue(torch.equal(a, b))
+    def assert_same(self, steps, use, plain=None, **options):
+        """With overlap `use` gives the same bits as `plain` without it."""
+        self.assert_equal(self.train(steps, use, overlap=True, **options),
+                          self.train(steps, plain or self.plain, **options))
 
     @staticmethod
     def plain(worker, net, rank, i):
@@ -90,14 +92,13 @@ class OverlapTest(JobCase):
                                   expected)
 
     def test_the_row_is_there_before_the_step(self):
-        server = self.serve(workers=1, lr=0.1)
-        with agg.Worker(model(), server.address, 0, overlap=True) as worker:
-            sum(t.pow(2).sum() for t in worker.tensors.values()).backward()
-            row = worker._overlap._operation
-            self.assertTrue(row.done(WAIT), "nothing was sent, or not all")
-            worker._session.end_of(row)
-            self.assertEqual(worker.version, 0)
-            self.assertEqual(worker.step().version, 1)
+        worker = self.lone_worker(model(), lr=0.1, overlap=True)
+        sum(t.pow(2).sum() for t in worker.tensors.values()).backward()
+        row = worker._overlap._operation
+        self.assertTrue(row.done(WAIT), "nothing was sent, or not all")
+        worker._session.end_of(row)
+        self.assertEqual(worker.version, 0)
+        self.assertEqual(worker.step().version, 1)
 
     def test_each_gradient_is_handed_over_before_its_group_goes(self):
         events = []
@@ -141,26 +142,18 @@ class OverlapTest(JobCase):
             self.assert_equal(other, results[0])
 
     def test_accumulation_in_no_sync(self):
-        def use(worker, net, rank, i):
-            with worker.no_sync():
-                (loss_of(net, rank, i, slice(0, 3)) / 2).backward()
-            (loss_of(net, rank, i, slice(3, 6)) / 2).backward()
-            worker.step(accumulation=2)
-
-        self.assert_equal(self.train(2, use, overlap=True),
-                          self.train(2, use))
-
-    def test_no_sync_in_no_sync(self):
-        def use(worker, net, rank, i):
-            with worker.no_sync():
+        for nested in (False, True):
+            def use(worker, net, rank, i, nested=nested):
                 with worker.no_sync():
-                    pass
-                (loss_of(net, rank, i, slice(0, 3)) / 2).backward()
-            (loss_of(net, rank, i, slice(3, 6)) / 2).backward()
-            worker.step(accumulation=2)
+                    if nested:
+                        with worker.no_sync():
+                            pass
+                    (loss_of(net, rank, i, slice(0, 3)) / 2).backward()
+                (loss_of(net, rank, i, slice(3, 6)) / 2).backward()
+                worker.step(accumulation=2)
 
-        self.assert_equal(self.train(2, use, overlap=True),
-                          self.train(2, use))
+            with self.subTest(nested=nested):
+                self.assert_same(2, use, use)
 
     def test_all_of_a_step_in_no_sync(self):
         def use(worker, net, rank, i):
@@ -168,8 +161,7 @@ class OverlapTest(JobCase):
                 loss_of(net, rank, i).backward()
             worker.step()
 
-        self.assert_equal(self.train(2, use, overlap=True),
-                          self.train(2, self.plain))
+        self.assert_same(2, use)
 
     def test_a_second_backward_is_refused_by_name(self):
         def use(worker, net, rank, i):
@@ -182,8 +174,7 @@ class OverlapTest(JobCase):
                     worker.step()
             self.plain(worker, net, rank, i)
 
-        self.assert_equal(self.train(3, use, overlap=True),
-                          self.train(3, self.plain))
+        self.assert_same(3, use)
 
     def fail_half_way(self, net):
         Failing.fails = True
@@ -215,8 +206,7 @@ class OverlapTest(JobCase):
                 net.zero_grad()
             self.plain(worker, net, 0, i)
 
-        self.assert_equal(self.train(3, use, workers=1, overlap=True),
-                          self.train(3, self.plain, workers=1))
+        self.assert_same(3, use, workers=1)
 
     def test_gradients_that_cannot_be_sent_are_no_row(self):
         """Whether they go while backward runs, or at its end."""
@@ -254,48 +244,47 @@ class OverlapTest(JobCase):
 
     def test_hooks_of_two_threads_come_one_by_one(self):
         """As with a model on two devices: autograd has a thread for each."""
-        server = self.serve(workers=1, lr=1.0)
         # Each goes by itself.
         tensors = {name: torch.zeros(1 << 18, requires_grad=True)
                    for name in "xy"}
-        with agg.Worker(tensors, server.address, 0, overlap=True) as worker:
-            overlap = worker._overlap
-            overlap._backwards.add(-1)  # no backward: the number of none
-            for tensor in tensors.values():
-                tensor.grad = torch.ones_like(tensor)
-            came, entered = threading.Event(), []
-            thread = threading.Thread(target=overlap.on_gradient,
-                                      args=(1, tensors["y"]), daemon=True)
-            lock, views = overlap._lock, overlap._row.views
+        worker = self.lone_worker(tensors, lr=1.0, overlap=True)
+        overlap = worker._overlap
+        overlap._backwards.add(-1)  # no backward: the number of none
+        for tensor in tensors.values():
+            tensor.grad = torch.ones_like(tensor)
+        came, entered = threading.Event(), []
+        thread = threading.Thread(target=overlap.on_gradient,
+                                  args=(1, tensors["y"]), daemon=True)
+        lock, views = overlap._lock, overlap._row.views
 
-            class TellingLock:
-                def __enter__(self):
-                    if threading.current_thread() is thread:
-                        came.set()
-                    lock.acquire()
+        class TellingLock:
+            def __enter__(self):
+                if threading.current_thread() is thread:
+                    came.set()
+                lock.acquire()
 
-                def __exit__(self, *_):
-                    lock.release()
+            def __exit__(self, *_):
+                lock.release()
 
-            def telling_views(indices, rows):
-                entered.append(threading.current_thread() is thread)
-                came.set()
-                if not entered[-1]:
-                    came.clear()
-                    thread.start()
-                    self.assertTrue(came.wait(WAIT))
-                    self.assertEqual(entered, [False])
-                return views(indices, rows)
+        def telling_views(indices, rows):
+            entered.append(threading.current_thread() is thread)
+            came.set()
+            if not entered[-1]:
+                came.clear()
+                thread.start()
+                self.assertTrue(came.wait(WAIT))
+                self.assertEqual(entered, [False])
+            return views(indices, rows)
 
-            overlap._lock, overlap._row.views = TellingLock(), telling_views
-            overlap.on_gradient(0, tensors["x"])
-            thread.join(WAIT)
-            overlap._row.views = views
-            self.assertEqual(entered, [False, True])
-            overlap._on_end(-1)
-            self.assertEqual(worker.step().version, 1)
-            self.assertEqual([t[0].item() for t in tensors.values()],
-                             [-1.0, -1.0])
+        overlap._lock, overlap._row.views = TellingLock(), telling_views
+        overlap.on_gradient(0, tensors["x"])
+        thread.join(WAIT)
+        overlap._row.views = views
+        self.assertEqual(entered, [False, True])
+        overlap._on_end(-1)
+        self.assertEqual(worker.step().version, 1)
+        self.assertEqual([t[0].item() for t in tensors.values()],
+                         [-1.0, -1.0])
 
     def test_a_gradient_that_was_changed_is_refused_by_name(self):
         def use(worker, net, rank, i):
@@ -313,8 +302,7 @@ class OverlapTest(JobCase):
                         worker.step()
             self.plain(worker, net, rank, i)
 
-        self.assert_equal(self.train(2, use, overlap=True),
-                          self.train(2, self.plain))
+        self.assert_same(2, use)
 
     def test_a_step_that_is_left_out(self):
         """zero_grad() gives the gradients up, whether it deletes them or not."""
@@ -331,18 +319,6 @@ class OverlapTest(JobCase):
                         self.train(2, use, overlap=True, **options),
                         self.train(2, self.plain))
 
-    def test_an_exception_between_backward_and_step(self):
-        def use(worker, net, rank, i):
-            try:
-                loss_of(net, 7, 7).backward()
-                raise ArithmeticError("a loss that is no number, say")
-            except ArithmeticError:
-                net.zero_grad()
-            self.plain(worker, net, rank, i)
-
-        self.assert_equal(self.train(2, use, overlap=True),
-                          self.train(2, self.plain))
-
     def test_given_up_in_part(self):
         """The backward that is left out came to other tensors."""
         def use(worker, net, rank, i):
@@ -358,8 +334,7 @@ class OverlapTest(JobCase):
             net[0](torch.full((2, 600), rank + i + 1.0)).sum().backward()
             worker.step()
 
-        self.assert_equal(self.train(2, use, overlap=True, find_unused=True),
-                          self.train(2, plain, find_unused=True))
+        self.assert_same(2, use, plain, find_unused=True)
 
     def test_no_sync_behind_a_step_that_is_left_out(self):
         def use(worker, net, rank, i):
@@ -375,8 +350,7 @@ class OverlapTest(JobCase):
                 (loss_of(net, rank, i, part) / 2).backward()
             worker.step(accumulation=2)
 
-        self.assert_equal(self.train(2, use, overlap=True),
-                          self.train(2, plain))
+        self.assert_same(2, use, plain)
 
     def test_two_models_that_learn_from_each_other(self):
         """The generator's loss goes through the discriminator, whose gradients
@@ -410,8 +384,7 @@ class OverlapTest(JobCase):
             net[0](x).sum().backward()
             worker.step()
 
-        self.assert_equal(self.train(2, use, overlap=True, find_unused=True),
-                          self.train(2, use, find_unused=True))
+        self.assert_same(2, use, use, find_unused=True)
 
     def test_a_pull_between_backward_and_step(self):
         def use(worker, net, _, i):
@@ -419,8 +392,7 @@ class OverlapTest(JobCase):
             worker.pull()
             worker.step()
 
-        self.assert_equal(self.train(2, use, workers=1, overlap=True),
-                          self.train(2, self.plain, workers=1))
+        self.assert_same(2, use, workers=1)
 
     def test_a_step_that_ctrl_c_has_ended_goes_on(self):
         def use(worker, net, rank, i):
@@ -443,8 +415,7 @@ class OverlapTest(JobCase):
             else:
                 worker.step()
 
-        self.assert_equal(self.train(3, use, overlap=True),
-                          self.train(3, self.plain))
+        self.assert_same(3, use)
 
     def test_what_cannot_overlap_is_refused(self):
         server = self.serve(workers=1, lr=1.0, optimizer="add")

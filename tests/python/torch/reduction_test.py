@@ -15,8 +15,7 @@ import numpy as np
 import torch
 
 from tests.python.job_case import PACKAGE, WAIT, JobCase, agg
-from tests.python.torch.dtype_test import heard
-from tests.python.torch.interrupt_test import interrupt
+from tests.python.torch.torch_case import heard, interrupt
 
 from agg_server.local_server import binary_path, text_form
 
@@ -76,7 +75,9 @@ class ReductionTest(JobCase):
         self.addCleanup(worker.close)
         return worker
 
-    def workers(self, server, number, **options):
+    def workers(self, number, server=None, **options):
+        """Ranks 0 to `number` - 1 of a job, or of one that expects no more."""
+        server = server or self.serve(workers=number, lr=1.0)
         return self.team(number,
                          lambda rank: self.worker(server, rank, **options))
 
@@ -96,6 +97,17 @@ class ReductionTest(JobCase):
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.kill)
         return process
+
+    def assert_all(self, workers, values, expected, **options):
+        """Every rank gets that."""
+        for found in self.all_of(workers, values, **options):
+            self.assertEqual(found, expected)
+
+    @staticmethod
+    def go_on(process):
+        """Lets it reduce."""
+        process.stdin.write(b"\n")
+        process.stdin.flush()
 
     @staticmethod
     def hear(process, text):
@@ -147,7 +159,7 @@ class ReductionTest(JobCase):
     def test_a_metric_of_all_workers(self):
         server = self.serve(shards=2, workers=3, lr=1.0,
                             config={"max_rounds": 2})
-        workers = self.workers(server, 3)
+        workers = self.workers(3, server)
         for version in range(3):
             found = self.all_of(workers, lambda rank: {
                 "accuracy": torch.tensor(0.1 * (rank + 1) + version),
@@ -166,8 +178,7 @@ class ReductionTest(JobCase):
         self.assertEqual(workers[0].version, 2)
 
     def test_all_have_the_same_bytes(self):
-        server = self.serve(workers=3, lr=1.0)
-        workers = self.workers(server, 3)
+        workers = self.workers(3)
         for _ in range(5):
             found = self.all_of(
                 workers, lambda rank: torch.tensor(0.1, dtype=torch.float64)
@@ -175,8 +186,7 @@ class ReductionTest(JobCase):
             self.assertEqual(len({each.item().hex() for each in found}), 1)
 
     def test_what_may_be_given(self):
-        server = self.serve(workers=2, lr=1.0)
-        workers = self.workers(server, 2)
+        workers = self.workers(2)
         cases = (
             (lambda r: 0.25 + r, {}, 0.75),  # a number
             (lambda r: {"n": 3 + r}, {"op": "sum"}, {"n": 7}),
@@ -274,23 +284,21 @@ class ReductionTest(JobCase):
             self.assertEqual(workers[rank].version, 0)
         for found in self.all_of(workers, lambda rank: tensors):
             self.assertEqual(found["x"].tolist(), [2.0, 2.0])
-        for found in self.all_of(workers, lambda rank: {"accuracy": 1.0 + rank}):
-            self.assertEqual(found, {"accuracy": 1.5})
+        self.assert_all(workers, lambda rank: {"accuracy": 1.0 + rank},
+                        {"accuracy": 1.5})
         self.assertEqual(workers[0].version, 1)  # of the first one alone
         with self.assertRaisesRegex(agg.ManifestError, 'op is "sum".*rule'):
             agg.allreduce(tensors, workers[0], op="sum")
 
     def test_a_sum_beyond_float64_is_said(self):
-        server = self.serve(workers=2, lr=1.0)
-        workers = self.workers(server, 2)
+        workers = self.workers(2)
         for found in self.all_of(workers, lambda rank: {"a": 1.5e308},
                                  op="sum"):
             self.assertEqual(found["a"], float("inf"))
         self.assertRegex("\n".join(self.lines), '"a" is infinite')
 
     def test_who_differs_is_told_and_the_others_go_on(self):
-        server = self.serve(workers=2, lr=1.0)
-        workers = self.workers(server, 2)
+        workers = self.workers(2)
         first = self.in_thread(lambda: agg.allreduce(
             {"accuracy": torch.ones(2)}, workers[0]))
         self.waits_for("waits for rank 1")
@@ -310,8 +318,7 @@ class ReductionTest(JobCase):
 
     def test_integers_and_floats_are_two_things(self):
         """One would round what the other does not."""
-        server = self.serve(workers=2, lr=1.0)
-        workers = self.workers(server, 2)
+        workers = self.workers(2)
         first = self.in_thread(
             lambda: agg.allreduce(torch.tensor([2]), workers[0], op="sum"))
         self.waits_for("waits for rank 1")
@@ -324,8 +331,7 @@ class ReductionTest(JobCase):
 
     def test_at_whatever_version_a_worker_is(self):
         """An older one is evaluated, by all or by one of them."""
-        server = self.serve(workers=2, lr=1.0)
-        workers = self.workers(server, 2, round_timeout=WAIT)
+        workers = self.workers(2, round_timeout=WAIT)
         self.step(workers)
         self.step(workers)
 
@@ -349,7 +355,7 @@ class ReductionTest(JobCase):
 
     def test_who_joins_late_ends_nobodys_reduction(self):
         server = self.serve(workers=2, lr=1.0)
-        workers = self.workers(server, 2)
+        workers = self.workers(2, server)
         self.step(workers)
         self.all_of(workers, lambda rank: {"accuracy": 1.0 + rank})
         workers[1].close()
@@ -368,8 +374,7 @@ class ReductionTest(JobCase):
         self.assertEqual(first(), {"accuracy": 1.5})
 
     def test_a_wait_says_for_whom_and_ends(self):
-        server = self.serve(workers=2, lr=1.0)
-        workers = self.workers(server, 2, round_timeout=4)
+        workers = self.workers(2, round_timeout=4)
         with self.assertRaisesRegex(
                 agg.Timeout, 'the mean of "accuracy".*waits for rank 1; its '
                 "values are taken back"):
@@ -377,16 +382,16 @@ class ReductionTest(JobCase):
         self.assertRegex("\n".join(self.lines),
                          'mean of "accuracy".*waits for rank 1')
         # It does not stand in the way of what comes next, whatever that is.
-        for found in self.all_of(workers, lambda rank: {"loss": 3.0 + rank}):
-            self.assertEqual(found, {"loss": 3.5})
-        for found in self.all_of(workers, lambda rank: {"accuracy": 2.0 + rank}):
-            self.assertEqual(found, {"accuracy": 2.5})
+        self.assert_all(workers, lambda rank: {"loss": 3.0 + rank},
+                        {"loss": 3.5})
+        self.assert_all(workers, lambda rank: {"accuracy": 2.0 + rank},
+                        {"accuracy": 2.5})
 
     def test_who_is_gone_is_not_waited_for(self):
         server = self.serve(workers=3, lr=1.0,
                             config={"reconnect_grace_seconds": 1})
         third = self.process(_RANK_2, server)
-        workers = self.workers(server, 2)
+        workers = self.workers(2, server)
         self.assertEqual(third.stdout.readline(), b"in\n")
         found = []
         asks = threading.Thread(target=lambda: found.append(
@@ -402,21 +407,17 @@ class ReductionTest(JobCase):
         self.assertEqual(workers[0].reduced_ranks, (0,))
 
     def test_ctrl_c_leaves_a_state_to_go_on_with(self):
-        server = self.serve(workers=2, lr=1.0)
-        workers = self.workers(server, 2)
+        workers = self.workers(2)
         interrupt(workers[0])
         with self.assertRaises(KeyboardInterrupt):
             agg.allreduce({"a": 100.0}, workers[0])
-        for found in self.all_of(workers, lambda rank: {"b": 1.0 + rank}):
-            self.assertEqual(found, {"b": 1.5})
+        self.assert_all(workers, lambda rank: {"b": 1.0 + rank}, {"b": 1.5})
         self.step(workers)
-        for found in self.all_of(workers, lambda rank: 5.0):
-            self.assertEqual(found, 5.0)
+        self.assert_all(workers, lambda rank: 5.0, 5.0)
 
     def test_a_job_waits_for_who_evaluates_and_not_the_other_way_round(self):
         """Rank 1 makes a round while rank 0 reduces: neither hangs."""
-        server = self.serve(workers=2, lr=1.0)
-        workers = self.workers(server, 2)
+        workers = self.workers(2)
 
         def run(rank):
             if rank == 0:
@@ -428,18 +429,16 @@ class ReductionTest(JobCase):
 
         self.assertEqual(self.team(2, run), [1, 1])
         self.assertRegex("\n".join(self.lines), r"none of ranks \[1\]")
-        for found in self.all_of(workers, lambda rank: 1.0 + rank):
-            self.assertEqual(found, 1.5)
+        self.assert_all(workers, lambda rank: 1.0 + rank, 1.5)
 
     def test_a_worker_that_is_killed_midway_does_not_count(self):
         # What it gave is withdrawn at once, and not with its session.
         server = self.serve(workers=3, lr=1.0,
                             config={"reconnect_grace_seconds": 2 * WAIT})
         third = self.process(_REDUCES, server, "2", "0")
-        workers = self.workers(server, 2)
+        workers = self.workers(2, server)
         self.hear(third, "in")
-        third.stdin.write(b"\n")
-        third.stdin.flush()
+        self.go_on(third)
         self.hear(third, "waits for")
         third.send_signal(signal.SIGKILL)
         third.wait()
@@ -456,8 +455,7 @@ class ReductionTest(JobCase):
 
     def test_ctrl_c_and_the_same_call_again(self):
         """The others have the result: it gets that, and says so."""
-        server = self.serve(workers=2, lr=1.0)
-        workers = self.workers(server, 2)
+        workers = self.workers(2)
         session = workers[1]._session
         first = self.in_thread(
             lambda: agg.allreduce({"a": 1.0}, workers[0], op="sum"))
@@ -475,8 +473,7 @@ class ReductionTest(JobCase):
                          {"a": 3.0})
         self.assertRegex("\n".join(self.lines),
                          "was interrupted after.*this call gives that")
-        for found in self.all_of(workers, lambda rank: {"a": 5.0 + rank}):
-            self.assertEqual(found, {"a": 5.5})
+        self.assert_all(workers, lambda rank: {"a": 5.0 + rank}, {"a": 5.5})
 
     def test_the_sums_survive_the_loss_of_shard_0(self):
         """Ranks 0 and 2 have them, and rank 1 has not, when it is killed."""
@@ -503,8 +500,7 @@ class ReductionTest(JobCase):
             self.step(list(workers.values()))
         checkpointed()
         self.hear(second, "in")
-        second.stdin.write(b"\n")
-        second.stdin.flush()
+        self.go_on(second)
         self.hear(second, "waits for")
         # It does not ask again after the answer that it has to wait, which the
         # server has given when a call that came later has it, too.

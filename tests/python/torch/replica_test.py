@@ -5,7 +5,6 @@ import copy
 import dataclasses
 import os
 import signal
-import tempfile
 import threading
 import time
 import unittest
@@ -14,9 +13,8 @@ from unittest import mock
 import numpy as np
 import torch
 
-from tests.python.job_case import WAIT, JobCase, agg
-from tests.python.torch.interrupt_test import interrupt
-from tests.python.torch.worker_test import copies
+from tests.python.job_case import WAIT, agg
+from tests.python.torch.torch_case import TorchCase, copies, interrupt
 
 from agg_server._replica import Replica
 from agg_server._signals import Deferred
@@ -84,7 +82,7 @@ class Ranks:
         return [w.last.differing_ranks for w in self.workers]
 
 
-class StartTest(JobCase):
+class StartTest(TorchCase):
 
     def test_all_begin_with_the_parameters_of_one(self):
         for options in ({}, {"pull_dtype": "bf16", "push_dtype": "bf16"}):
@@ -107,8 +105,7 @@ class StartTest(JobCase):
     def test_rank_0_gives_them_where_that_is_asked_for(self):
         server = self.serve(workers=2, optimizer="none")
         ranks = Ranks(self, server, 2, seed="rank0")
-        for a, b in zip(copies(ranks.nets[1]), copies(net_of(1337))):
-            self.assertTrue(torch.equal(a, b))
+        self.assert_equal(copies(ranks.nets[1]), copies(net_of(1337)))
 
     def test_parameters_beyond_the_range_of_pull_dtype(self):
         server = self.serve(workers=2, optimizer="none",
@@ -131,19 +128,17 @@ class StartTest(JobCase):
         ranks.assert_same()
 
     def test_tensors_that_are_no_parameters_stay(self):
-        server = self.serve(workers=2, optimizer="none")
-
-        def run(rank):
-            tensors = {"t": torch.full((2,), 1.0 + rank)}
-            with agg.Worker(tensors, server.address, rank, mode="combine"
-                            ) as worker:
-                self.assertEqual(worker.parameters_digest(), 0)
-                total = agg.allreduce(tensors, worker)["t"].tolist()
-                self.assertEqual(worker.last.differing_ranks, ())
+        def run(worker, tensors, rank):
+            self.assertEqual(worker.parameters_digest(), 0)
+            total = agg.allreduce(tensors, worker)["t"].tolist()
+            self.assertEqual(worker.last.differing_ranks, ())
             return total, tensors["t"].tolist()
 
-        self.assertEqual(self.team(2, run), [([1.5, 1.5], [1.0, 1.0]),
-                                             ([1.5, 1.5], [2.0, 2.0])])
+        found = self.job_of(
+            2, run, make=lambda rank: {"t": torch.full((2,), 1.0 + rank)},
+            mode="combine")
+        self.assertEqual(found, [([1.5, 1.5], [1.0, 1.0]),
+                                 ([1.5, 1.5], [2.0, 2.0])])
 
     def test_a_dict_of_parameters(self):
         server = self.serve(workers=2, optimizer="none")
@@ -159,7 +154,7 @@ class StartTest(JobCase):
         self.assertEqual(first, second)
 
 
-class DifferenceTest(JobCase):
+class DifferenceTest(TorchCase):
 
     def job(self, number, config=None, **options):
         return Ranks(self, self.serve(workers=number, optimizer="none",
@@ -326,14 +321,12 @@ class DifferenceTest(JobCase):
         self.assertGreater(by_version[version], 2)
 
 
-class LateTest(JobCase):
+class LateTest(TorchCase):
     """A worker that joins a job that runs begins with the others' parameters,
     or is told that it has not got them."""
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.path = os.path.join(folder.name, "checkpoint.pt")
+        self.path = str(self.temporary_folder() / "checkpoint.pt")
         self.errors = []
 
     def save(self, net, opt, sched, version):
@@ -433,8 +426,7 @@ class LateTest(JobCase):
                                  [()] * len(heard))
                 self.assertFalse(worker.last.finished)
                 for other, *_ in members:
-                    for a, b in zip(copies(net), copies(other)):
-                        self.assertTrue(torch.equal(a, b))
+                    self.assert_equal(copies(net), copies(other))
                 self.assertEqual(sched.get_last_lr(),
                                  members[0][3].get_last_lr())
                 for each in (worker, *[m[1] for m in members]):
@@ -493,7 +485,7 @@ class LateTest(JobCase):
             self.assertEqual(worker.catch_up(self.fail), 2)
 
 
-class ListenerTest(JobCase):
+class ListenerTest(TorchCase):
 
     def test_one_that_raises_costs_no_step(self):
         ranks = Ranks(self, self.serve(workers=2, optimizer="none"), 2)
@@ -519,7 +511,7 @@ def setUpModule():
     unittest.addModuleCleanup(signal.signal, signal.SIGINT, former)
 
 
-class InterruptedTest(JobCase):
+class InterruptedTest(TorchCase):
     """Of a round that goes on behind an exception the gradient is stepped with
     once."""
 
@@ -690,19 +682,18 @@ class InterruptedTest(JobCase):
                 self.assertTrue(torch.equal(x, y))
 
     def test_an_allreduce_that_was_left_is_given_to_no_step(self):
-        server = self.serve(workers=1, optimizer="none")
         net = net_of(1)
-        with agg.Worker(net, server.address, 0, mode="combine") as worker:
-            interrupt(worker)
-            with self.assertRaises(KeyboardInterrupt):
-                worker.exchange({n: torch.ones_like(t)
-                                 for n, t in worker.tensors.items()})
-            loss(net, 0, 0).backward()
-            own = [p.grad.clone() for p in net.parameters()]
-            with self.assertNoLogs("agg_server", "WARNING"):
-                self.assertEqual(worker.combine().version, 2)
-            for p, grad in zip(net.parameters(), own):
-                torch.testing.assert_close(p.grad, grad)
+        worker = self.lone_worker(net, mode="combine")
+        interrupt(worker)
+        with self.assertRaises(KeyboardInterrupt):
+            worker.exchange({n: torch.ones_like(t)
+                             for n, t in worker.tensors.items()})
+        loss(net, 0, 0).backward()
+        own = [p.grad.clone() for p in net.parameters()]
+        with self.assertNoLogs("agg_server", "WARNING"):
+            self.assertEqual(worker.combine().version, 2)
+        for p, grad in zip(net.parameters(), own):
+            torch.testing.assert_close(p.grad, grad)
 
 
 class DeferredTest(unittest.TestCase):

@@ -1,11 +1,8 @@
 """Worker, allreduce and what of a model goes over the wire."""
 
-import copy
 import os
-import pathlib
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import types
@@ -15,38 +12,13 @@ from unittest import mock
 
 import torch
 
-from tests.python.job_case import ROOT, WAIT, JobCase, agg
-from agg_server import _pulled, _seed, _tensors
+from tests.python.job_case import ROOT, WAIT, agg
+from tests.python.torch.torch_case import (TorchCase, batch, copies,
+                                           loss_of, model)
+from agg_server import _pulled, _session, _tensors
 
 
-torch.manual_seed(0)
-_MODEL = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.Tanh(),
-                             torch.nn.Linear(4, 1))
-
-
-def model():
-    """The same in every thread."""
-    return copy.deepcopy(_MODEL)
-
-
-def batch(rank, i, size=8):
-    generator = torch.Generator().manual_seed(1000 * rank + i)
-    return torch.randn(size, 5, generator=generator)
-
-
-def loss_of(net, x):
-    return net(x).pow(2).mean()
-
-
-def copies(net):
-    return [p.detach().clone() for p in net.parameters()]
-
-
-class WorkerTest(JobCase):
-
-    def assert_equal(self, found, expected):
-        for a, b in zip(found, expected):
-            self.assertTrue(torch.equal(a, b))
+class WorkerTest(TorchCase):
 
     def test_the_plain_loop_is_sgd_on_the_mean_gradient(self):
         server = self.serve(shards=2, workers=2, lr=0.1)
@@ -74,30 +46,31 @@ class WorkerTest(JobCase):
             sgd.zero_grad()
             (sum(loss_of(local, batch(r, i)) for r in range(2)) / 2).backward()
             sgd.step()
-        for a, b in zip(first, local.parameters()):
-            # Ten steps of a few roundings each.
-            torch.testing.assert_close(a, b.detach(), rtol=2e-5, atol=1e-6)
+        # Ten steps of a few roundings each.
+        self.assert_near(first, local.parameters(), rtol=2e-5, atol=1e-6)
 
     def test_unequal_batches_and_accumulation(self):
-        server = self.serve(workers=2, rule="weighted_mean", lr=0.1)
+        def work(worker, net, rank):
+            parts = batch(rank, 0, 4 if rank else 12).split(4)
+            for part in parts:
+                (loss_of(net, part) / len(parts)).backward()
+            worker.step(examples=4 * len(parts), accumulation=len(parts))
+            return copies(net)
 
-        def work(rank):
-            net = model()
-            with agg.Worker(net, server.address, rank) as worker:
-                parts = batch(rank, 0, 4 if rank else 12).split(4)
-                for part in parts:
-                    (loss_of(net, part) / len(parts)).backward()
-                worker.step(examples=4 * len(parts), accumulation=len(parts))
-                return copies(net)
-
-        first, second = self.team(2, work)
+        first, second = self.job_of(2, work, rule="weighted_mean", lr=0.1)
         self.assert_equal(first, second)
         local = model()
         sgd = torch.optim.SGD(local.parameters(), lr=0.1)
         loss_of(local, torch.cat([batch(0, 0, 12), batch(1, 0, 4)])).backward()
         sgd.step()
-        for a, b in zip(first, local.parameters()):
-            torch.testing.assert_close(a, b.detach(), rtol=1e-5, atol=1e-7)
+        self.assert_near(first, local.parameters(), rtol=1e-5, atol=1e-7)
+
+    @staticmethod
+    def linear_of(rank):
+        """With weights that say whose they are."""
+        net = torch.nn.Linear(2, 1)
+        torch.nn.init.constant_(net.weight, float(rank + 1))
+        return net
 
     def test_rank_0_seeds_when_asked(self):
         server = self.serve(workers=2, lr=1.0)
@@ -110,8 +83,7 @@ class WorkerTest(JobCase):
             self.assertTrue(seeded.wait(WAIT))
 
         def work(rank):
-            net = torch.nn.Linear(2, 1)
-            torch.nn.init.constant_(net.weight, float(rank + 1))
+            net = self.linear_of(rank)
             if rank == 0:
                 self.assertTrue(asked.wait(WAIT))
             with agg.Worker(net, server.address, rank, seed="rank0"):
@@ -119,15 +91,13 @@ class WorkerTest(JobCase):
                 both.wait(WAIT)  # the last one that leaves ends the job
                 return net.weight[0, 0].item()
 
-        with mock.patch.object(_seed, "time", types.SimpleNamespace(
+        with mock.patch.object(_session, "time", types.SimpleNamespace(
                 monotonic=time.monotonic, sleep=sleep)):
             self.assertEqual(self.team(2, work), [1.0, 1.0])
 
     def test_rank_0_seeds_a_job_with_identities(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        token, shard = (pathlib.Path(folder.name, name)
-                        for name in ("alice", "shard"))
+        folder = self.temporary_folder()
+        token, shard = folder / "alice", folder / "shard"
         for path in token, shard:
             path.write_text(f"{path.name}-token-0123456\n")
             path.chmod(0o600)
@@ -138,8 +108,7 @@ class WorkerTest(JobCase):
         both = threading.Barrier(2)
 
         def work(rank):
-            net = torch.nn.Linear(2, 1)
-            torch.nn.init.constant_(net.weight, float(rank + 1))
+            net = self.linear_of(rank)
             with agg.Worker(net, server.address, rank, seed="rank0",
                             token_file=token):
                 both.wait(WAIT)
@@ -155,7 +124,7 @@ class WorkerTest(JobCase):
         class Connected(Exception):
             """As far as this test goes."""
 
-        with mock.patch.object(_seed, "Session", side_effect=Connected) as \
+        with mock.patch.object(_session, "Session", side_effect=Connected) as \
                 session, self.assertRaises(Connected):
             agg.Worker(model(), "h:1", 1, seed="rank0", copy_threads=2,
                        **said)
@@ -164,18 +133,17 @@ class WorkerTest(JobCase):
         self.assertEqual(options, said)
 
     def test_who_waits_for_the_seed_has_options_that_exist(self):
-        with mock.patch.object(_seed, "Session") as session, \
+        with mock.patch.object(_session, "Session") as session, \
                 self.assertRaisesRegex(TypeError, "patience is no option"):
             agg.Worker(model(), "h:1", 1, seed="rank0", patience=3)
         session.assert_not_called()
 
     def test_a_step_without_backward_says_what_is_missing(self):
-        server = self.serve(workers=1, lr=1.0)
-        with agg.Worker(model(), server.address, 0) as worker:
-            with self.assertRaisesRegex(
-                    agg.ManifestError, "call loss.backward.. first, or say "
-                    "find_unused=True"):
-                worker.step()
+        worker = self.lone_worker(model(), lr=1.0)
+        with self.assertRaisesRegex(
+                agg.ManifestError, "call loss.backward.. first, or say "
+                "find_unused=True"):
+            worker.step()
 
     def test_tensors_without_addresses_are_looked_at_each_time(self):
         class NoAddress(torch.Tensor):
@@ -200,7 +168,7 @@ class WorkerTest(JobCase):
         def sleep(_):
             now[0] += 2 * WAIT
 
-        with mock.patch.object(_seed, "time", types.SimpleNamespace(
+        with mock.patch.object(_session, "time", types.SimpleNamespace(
                 monotonic=lambda: now[0], sleep=sleep)), \
                 self.assertRaisesRegex(agg.Timeout, "rank 0 has to"):
             agg.Worker(model(), server.address, 1, seed="rank0",
@@ -217,7 +185,7 @@ class WorkerTest(JobCase):
             if len(slept) == 7:  # 140 s
                 self.addCleanup(agg.Worker(model(), server.address, 0).close)
 
-        with mock.patch.object(_seed, "time", types.SimpleNamespace(
+        with mock.patch.object(_session, "time", types.SimpleNamespace(
                 monotonic=lambda: now[0], sleep=sleep)), \
                 self.assertLogs("agg_server", "WARNING") as logs:
             with agg.Worker(model(), server.address, 1, seed="rank0"):
@@ -260,8 +228,7 @@ class WorkerTest(JobCase):
             (sum(loss_of(local, batch(r, i)) for r, i in losses)
              / len(losses)).backward()
             sgd.step()
-        for a, b in zip(first, local.parameters()):
-            torch.testing.assert_close(a, b.detach(), rtol=1e-5, atol=1e-6)
+        self.assert_near(first, local.parameters(), rtol=1e-5, atol=1e-6)
 
     def test_the_mode_must_fit_the_job(self):
         server = self.serve(workers=3, lr=1.0)
@@ -302,20 +269,21 @@ class WorkerTest(JobCase):
                     worker.close()
 
     def test_a_parameter_without_a_gradient_moves_and_it_is_said(self):
-        server = self.serve(workers=1, lr=0.1, optimizer={
-            "kind": "adamw", "weight_decay": 0.5})
         net = model()
-        with agg.Worker(net, server.address, 0, find_unused=True) as worker:
-            before = net[0].weight.clone()
-            with self.assertLogs("agg_server", "WARNING") as logs:
-                for i in range(3):
-                    loss_of(net, batch(0, i)).backward()
-                    net[0].weight.grad = None
-                    worker.step()
-            self.assertEqual(len(logs.output), 1)
-            self.assertRegex(logs.output[0],
-                             '"0.weight" has no gradient.*"adamw"')
-            self.assertFalse(torch.equal(net[0].weight, before))
+        worker = self.lone_worker(net, lr=0.1,
+                                  optimizer={"kind": "adamw",
+                                             "weight_decay": 0.5},
+                                  find_unused=True)
+        before = net[0].weight.clone()
+        with self.assertLogs("agg_server", "WARNING") as logs:
+            for i in range(3):
+                loss_of(net, batch(0, i)).backward()
+                net[0].weight.grad = None
+                worker.step()
+        self.assertEqual(len(logs.output), 1)
+        self.assertRegex(logs.output[0],
+                         '"0.weight" has no gradient.*"adamw"')
+        self.assertFalse(torch.equal(net[0].weight, before))
 
     def test_statistics_that_are_not_sent_are_said(self):
         def layers(norm, training=True):
@@ -349,17 +317,15 @@ class WorkerTest(JobCase):
                 self.assertRegex(logs.output[0], message)
 
     def test_unused_parameters(self):
-        server = self.serve(workers=1, lr=1.0)
         net = torch.nn.ModuleDict({"a": torch.nn.Linear(2, 1),
                                    "b": torch.nn.Linear(2, 1)})
-        with agg.Worker(net, server.address, 0, find_unused=True) as worker:
-            before = copies(net["b"])
-            net["a"](torch.ones(1, 2)).sum().backward()
-            worker.step()
-            self.assert_equal(copies(net["b"]), before)
+        worker = self.lone_worker(net, lr=1.0, find_unused=True)
+        before = copies(net["b"])
+        net["a"](torch.ones(1, 2)).sum().backward()
+        worker.step()
+        self.assert_equal(copies(net["b"]), before)
 
     def test_other_types_layouts_and_strides(self):
-        server = self.serve(workers=1, lr=1.0)
         tensors = {
             "half": torch.zeros(3, dtype=torch.bfloat16, requires_grad=True),
             "double": torch.zeros(3, dtype=torch.float64, requires_grad=True),
@@ -367,25 +333,25 @@ class WorkerTest(JobCase):
             "sparse": torch.zeros(4, 2, requires_grad=True),
             "empty": torch.zeros(0, requires_grad=True),
         }
-        with agg.Worker(tensors, server.address, 0) as worker:
-            row = torch.arange(6.0).reshape(3, 2)
-            tensors["half"].grad = torch.full((3,), 2.0, dtype=torch.bfloat16)
-            tensors["double"].grad = torch.full((3,), 3.0,
-                                                dtype=torch.float64)
-            tensors["turned"].grad = row.t().contiguous().t()
-            tensors["sparse"].grad = torch.sparse_coo_tensor(
-                [[1, 1]], [[1.0, 2.0], [1.0, 2.0]], (4, 2),
-                check_invariants=True)
-            tensors["empty"].grad = torch.zeros(0)
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
-                worker.step()
-            self.assertIn("sparse", str(caught[0].message))
-            self.assertTrue((tensors["half"] == -2).all())
-            self.assertTrue((tensors["double"] == -3).all())
-            self.assertTrue(torch.equal(tensors["turned"].detach(), -row))
-            self.assertEqual(tensors["sparse"].tolist(),
-                             [[0, 0], [-2, -4], [0, 0], [0, 0]])
+        worker = self.lone_worker(tensors, lr=1.0)
+        row = torch.arange(6.0).reshape(3, 2)
+        tensors["half"].grad = torch.full((3,), 2.0, dtype=torch.bfloat16)
+        tensors["double"].grad = torch.full((3,), 3.0,
+                                            dtype=torch.float64)
+        tensors["turned"].grad = row.t().contiguous().t()
+        tensors["sparse"].grad = torch.sparse_coo_tensor(
+            [[1, 1]], [[1.0, 2.0], [1.0, 2.0]], (4, 2),
+            check_invariants=True)
+        tensors["empty"].grad = torch.zeros(0)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            worker.step()
+        self.assertIn("sparse", str(caught[0].message))
+        self.assertTrue((tensors["half"] == -2).all())
+        self.assertTrue((tensors["double"] == -3).all())
+        self.assertTrue(torch.equal(tensors["turned"].detach(), -row))
+        self.assertEqual(tensors["sparse"].tolist(),
+                         [[0, 0], [-2, -4], [0, 0], [0, 0]])
 
     def test_the_oldest_torch(self):
         """Its increment_version takes one tensor."""
@@ -458,16 +424,15 @@ class WorkerTest(JobCase):
             self.assertFalse(torch.equal(net[0].weight.detach(), before[0]))
 
     def test_allreduce_is_adasum(self):
-        server = self.serve(workers=2, rule="adasum", optimizer="none")
+        def make(rank):
+            return {"x": torch.tensor([1.0, 0.0] if rank else [0.0, 1.0]),
+                    "y": torch.full((3,), 2.0, dtype=torch.float16)}
 
-        def work(rank):
-            tensors = {"x": torch.tensor([1.0, 0.0] if rank else [0.0, 1.0]),
-                       "y": torch.full((3,), 2.0, dtype=torch.float16)}
-            with agg.Worker(tensors, server.address, rank, mode="combine"
-                            ) as worker:
-                return agg.allreduce(tensors, worker)
+        def work(worker, tensors, _):
+            return agg.allreduce(tensors, worker)
 
-        for result in self.team(2, work):
+        for result in self.job_of(2, work, make, rule="adasum",
+                                  mode="combine"):
             # Orthogonal: the sum. Parallel: the mean.
             self.assertEqual(result["x"].tolist(), [1.0, 1.0])
             self.assertEqual(result["y"].tolist(), [2.0, 2.0, 2.0])

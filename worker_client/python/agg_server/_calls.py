@@ -6,13 +6,14 @@ import atexit
 import concurrent.futures
 import logging
 import os
+import queue
 import threading
 import weakref
 from typing import Any, Callable, Optional, Sequence
 
 from agg_server import _abi
-from agg_server._call_thread import CallThread
-from agg_server.errors import Error, ForkedError, ManifestError, error_of
+from agg_server.errors import (Cancelled, Error, ForkedError, ManifestError,
+                               error_of)
 from agg_server.options import ClientOptions, fields_of
 from agg_server.outcome import TensorSpec
 
@@ -30,6 +31,8 @@ LOOK_SECONDS = 0.2
 # Of close(): of which leaving may take call_timeout.
 _END_SECONDS = 15.0
 
+_Call = tuple[Callable[[], Any], "concurrent.futures.Future[Any]"]
+
 _sessions: "weakref.WeakSet[Calls]" = weakref.WeakSet()
 
 
@@ -42,6 +45,60 @@ def _specs(manifest: Sequence[TensorSpec]) -> Any:
         spec.num_dimensions = len(tensor.shape)
         spec.optional = tensor.optional
     return specs
+
+
+class CallThread:
+    """The thread that makes a client's blocking calls, in their order.
+
+    Python handles Ctrl-C in the main thread, between two of its own
+    instructions: so the main thread may wait for this one, and must not wait
+    inside C++.
+
+    A daemon, since Python joins other threads before it runs atexit functions,
+    and then a call that waits for another worker would wait for ever.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._queue: "queue.SimpleQueue[Optional[_Call]]" = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._ended = False
+        self._thread = threading.Thread(target=self._loop, name=name,
+                                        daemon=True)
+        self._thread.start()
+
+    def submit(self, call: Callable[[], Any]
+               ) -> "concurrent.futures.Future[Any]":
+        """`call` keeps alive what it uses, also when nobody waits for it."""
+        future: "concurrent.futures.Future[Any]" = concurrent.futures.Future()
+        with self._lock:
+            if self._ended:
+                future.set_exception(Cancelled("this client was closed"))
+            else:
+                self._queue.put((call, future))
+        return future
+
+    def end(self, timeout: float) -> bool:
+        """Ends after what was submitted; False: not within `timeout` (s), or
+        called on the thread itself."""
+        with self._lock:
+            self._ended = True
+            self._queue.put(None)
+        if threading.current_thread() is self._thread:
+            return False
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _loop(self) -> None:
+        while True:
+            item = self._queue.get()
+            if item is None:
+                return
+            call, future = item
+            try:
+                future.set_result(call())
+            except BaseException as error:  # pylint: disable=broad-except
+                future.set_exception(error)
+            del item, call, future
 
 
 class Calls:

@@ -7,9 +7,8 @@ from typing import Any, Optional, Sequence
 import torch
 
 from agg_server import _abi
-from agg_server._cuda import Cuda
 from agg_server._operation import Memories
-from agg_server._tensors import (Overflows, Staging, check_shape,
+from agg_server._tensors import (Cuda, Overflows, Staging, check_shape,
                                  memory_of)
 
 

@@ -8,11 +8,10 @@ import numpy as np
 import torch
 
 from agg_server import _abi
-from agg_server._cuda import Cuda
 from agg_server._operation import Memories, Memory
-from agg_server._tensors import (Staging, check_dtype, check_shape,
+from agg_server._shown import warn
+from agg_server._tensors import (Cuda, Staging, check_dtype, check_shape,
                                  memory_of)
-from agg_server._warn import warn
 from agg_server.errors import ManifestError
 
 _F32 = torch.float32

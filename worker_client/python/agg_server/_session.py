@@ -1,26 +1,39 @@
-"""What a client of the C ABI does."""
+"""What a client of the C ABI does, and what all clients have of it."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
 import logging
-from typing import Any, Callable, Optional, Sequence
+import time
+import types
+from typing import Any, Callable, Optional, Sequence, Type, TypeVar, cast
 
 import numpy as np
 
 from agg_server import _abi
 from agg_server._calls import LOOK_SECONDS, Calls
-from agg_server._info import Info, push_info_of
 from agg_server._inside import inside
 from agg_server._operation import Memories, Operation
-from agg_server.options import ClientOptions
-from agg_server.outcome import Job, Outcome, TensorSpec, job_of, outcome_of
+from agg_server._untraced import untraced_calls
+from agg_server.errors import NotNow, ShardLost, Timeout
+from agg_server.options import ClientOptions, fields_of
+from agg_server.outcome import (Info, Job, Outcome, TensorSpec, job_of,
+                                outcome_of, push_info_of)
 
 
 _log = logging.getLogger("agg_server")
 
 _NOT_FOUND = 5
+
+# Of await_seed.
+_POLL_SECONDS, _MAX_POLL_SECONDS = 0.2, 2.0
+# Without a limit: of one attempt to reach the coordinator.
+_CONNECT_SECONDS = 30.0
+# When it is said who is waited for, and when again.
+_SAY_SECONDS, _SAY_AGAIN_SECONDS = 5.0, 60.0
+
+_Self = TypeVar("_Self", bound="Member")
 
 # Sums, whose ranks are in them, whose are not.
 Sums = tuple[np.ndarray, list[int], list[int]]
@@ -387,3 +400,75 @@ class Session(Calls):
                 self._drain_events()
         finally:
             self._drain_events()
+
+
+@untraced_calls
+class Member:
+    """A worker or an observer of a job, for as long as its session lasts."""
+
+    _session: Session
+
+    @property
+    def version(self) -> int:
+        """The last one that was pulled, or seeded."""
+        return int(self._session.state().version)
+
+    @property
+    def finished(self) -> bool:
+        """No round follows."""
+        return bool(self._session.state().finished)
+
+    @property
+    def job(self) -> Job:
+        """How the job is set up."""
+        return self._session.job()
+
+    def close(self) -> None:
+        """Leaves the job. When its last worker leaves, a job has finished."""
+        self._session.close()
+
+    def __enter__(self: _Self) -> _Self:
+        return self
+
+    def __exit__(self, kind: Optional[Type[BaseException]],
+                 error: Optional[BaseException],
+                 trace: Optional[types.TracebackType]) -> None:
+        self.close()
+
+
+def await_seed(coordinator: str, timeout: Optional[float],
+               options: ClientOptions) -> None:
+    """Until somebody has seeded the job: another worker waits for rank 0. Timeout: nobody did in time (s; None:
+    no limit, once the coordinator can be reached). options: of the worker;
+    those that let it in count. TypeError: one of them is wrong."""
+    fields_of(options)  # or it would be found wrong behind the wait
+    own = cast(ClientOptions, {
+        name: value for name, value in options.items()
+        if name == "token_file" or name.startswith("tls")})
+    begin = time.monotonic()
+    pause, say_at = _POLL_SECONDS, begin + _SAY_SECONDS
+    while True:
+        now = time.monotonic()
+        left = (_CONNECT_SECONDS if timeout is None else
+                begin + timeout - now)
+        if left <= 0:
+            raise Timeout(f"nobody has seeded the job within {timeout} s; "
+                          'with seed="rank0" rank 0 has to')
+        session = None
+        try:
+            session = Session([], coordinator, observer=True,
+                              options={"connect_timeout": left, **own})
+            session.latest_version()
+            return
+        except NotNow as error:
+            if now >= say_at:
+                say_at = now + _SAY_AGAIN_SECONDS
+                _log.warning('waiting for rank 0, which has to seed the job '
+                             '(seed="rank0"): %s', error)
+            time.sleep(min(left, pause))
+            pause = min(1.5 * pause, _MAX_POLL_SECONDS)
+        except ShardLost as error:
+            raise Timeout(str(error), error.code) from error
+        finally:
+            if session is not None:
+                session.close()

@@ -1,8 +1,17 @@
-"""Text of others (a server's, a file's, a model's names) as people see it."""
+"""Text of others (a server's, a file's, a model's names) as people see it, in
+errors, warnings and the log."""
 
 from __future__ import annotations
 
 import logging
+import sys
+import warnings
+from typing import Sequence
+
+
+# Whose frames a warning does not name: this package's, and what calls its hooks
+# or wraps its calls.
+_OWN = ("agg_server", "torch", "contextlib")
 
 
 def shown(text: str, keep: str = "") -> str:
@@ -18,6 +27,22 @@ def shown(text: str, keep: str = "") -> str:
 def shown_lines(text: str) -> str:
     """Of a text that may have several lines: an error's."""
     return shown(text, "\n\t")
+
+
+def warn(text: str) -> None:
+    """A UserWarning that names the caller's line, however many frames of _OWN
+    are between."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get(
+            "__name__", "").partition(".")[0] in _OWN:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(shown(text), stacklevel=level)
+
+
+def named(names: Sequence[str]) -> str:
+    """The first of one or more, and how many others: '"w" (and 2 more)'."""
+    more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
+    return f'"{names[0]}"{more}'
 
 
 class ShownFilter(logging.Filter):

@@ -13,17 +13,15 @@ from typing import (TYPE_CHECKING, Any, Collection, Iterator, Mapping, Optional,
 import numpy as np
 
 from agg_server import _abi
-from agg_server._info import Info, Loss
-from agg_server._member import Member
 from agg_server._operation import Memory, targets_of, views_of
 from agg_server._reduce import Reducer, array_of, check_name
-from agg_server._session import Session
+from agg_server._session import Member, Session
+from agg_server._shown import warn
 from agg_server._untraced import untraced_calls
-from agg_server._warn import warn
 from agg_server._windows import digest_of_arrays
 from agg_server.errors import ManifestError, NotNow, written_complaint
 from agg_server.options import ClientOptions, shows_options
-from agg_server.outcome import Outcome, TensorSpec
+from agg_server.outcome import Info, Loss, Outcome, TensorSpec
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -398,8 +396,8 @@ class Client(_Base):
                    if _differ(array, self._staging[name])]
         # Else another thread's round has come between.
         if written and begun == self._begun:
-            raise NotNow(written_complaint("parameter", written[0], len(written) - 1,
-                                   self.version, "client.pull()"))
+            raise NotNow(written_complaint(written, self.version,
+                                           "client.pull()"))
 
 
 @untraced_calls

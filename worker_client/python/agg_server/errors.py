@@ -22,9 +22,9 @@
 from __future__ import annotations
 
 import re
-from typing import Optional, Type
+from typing import Optional, Sequence, Type
 
-from agg_server._shown import shown_lines
+from agg_server._shown import named, shown_lines
 
 
 class Error(RuntimeError):
@@ -172,13 +172,11 @@ def error_of(code: int, message: str, finished: bool, left: bool,
     return kind(message, _NAMES.get(code, str(code)))
 
 
-def written_complaint(what: str, name: str, others: int, version: int,
-                      pull: str) -> str:
-    """For what a step would overwrite."""
-    more = f" (and {others} more)" if others else ""
+def written_complaint(written: Sequence[str], version: int, pull: str) -> str:
+    """For parameters that a step would overwrite."""
     return (
-        f'{what} "{name}"{more} was written by others since version {version} '
-        "was pulled. The server has the parameters: it would not hear of this, "
+        f"parameter {named(written)} was written by others since version "
+        f"{version} was pulled. The server has the parameters: it would not hear of this, "
         "and the step would overwrite it. Allowed: load a checkpoint on every "
         "rank before the worker is made, of a job that has no parameters yet; "
         "have the job go on from the server's own checkpoint; or keep "

@@ -8,14 +8,13 @@ from typing import Any, Optional, Type
 
 import torch
 
-from agg_server._census import check_groups
-from agg_server._info import Info, Loss
 from agg_server._replica import Replica
+from agg_server._shown import warn
 from agg_server._signals import Deferred
+from agg_server._tensors import check_groups
 from agg_server._untraced import untraced, untraced_calls
-from agg_server._warn import warn
 from agg_server.errors import ManifestError, NotNow
-from agg_server.outcome import Outcome
+from agg_server.outcome import Info, Loss, Outcome
 from agg_server.worker import Worker
 
 _log = logging.getLogger("agg_server")

@@ -9,12 +9,10 @@ from typing import Any, Optional
 import torch
 import torch.distributed as dist
 
-from agg_server._census import Census
-from agg_server._info import Info
-from agg_server.errors import Error, ManifestError
-from agg_server.outcome import Outcome
-from agg_server._tensors import canonical_name, named_tensors
+from agg_server._tensors import Census, canonical_name, named_tensors
 from agg_server._untraced import untraced, untraced_calls
+from agg_server.errors import Error, ManifestError
+from agg_server.outcome import Info, Outcome
 from agg_server.worker import Worker
 
 # Buffer, future, names and views of its tensors; whether DDP wants it sparse.

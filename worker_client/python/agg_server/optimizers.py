@@ -9,13 +9,12 @@ from typing import Any, Callable, Iterator, Optional
 
 import torch
 
-from agg_server._census import check_groups
-from agg_server._info import Info, Loss
+from agg_server._shown import warn
 from agg_server._signals import Deferred
+from agg_server._tensors import check_groups
 from agg_server._untraced import untraced, untraced_calls
-from agg_server._warn import warn
 from agg_server.errors import Error, ManifestError
-from agg_server.outcome import Outcome
+from agg_server.outcome import Info, Loss, Outcome
 from agg_server.worker import Worker
 
 Closure = Optional[Callable[[], Any]]
@@ -75,8 +74,12 @@ class _Facade(torch.optim.Optimizer):
             "loss": loss, "examples": examples, "accumulation": accumulation,
             "norm_squared_sum": norm_squared_sum}
 
-    def _take_info(self) -> dict[str, Any]:
-        return dict(getattr(self, "_info", {}))
+    def _take_info(self, loss: Loss) -> dict[str, Any]:
+        """What was described; `loss`, the closure's, where no other one was."""
+        info = dict(getattr(self, "_info", {}))
+        if info.get("loss") is None and loss is not None:
+            info["loss"] = loss
+        return info
 
     @contextlib.contextmanager
     def _one_step(self) -> Iterator[None]:
@@ -150,10 +153,7 @@ class ServerOptimizer(_Facade):
     def _step(self, closure: Closure) -> Any:
         loss = _run(closure)
         self._look_at_groups()
-        info = self._take_info()
-        if info.get("loss") is None and loss is not None:
-            info["loss"] = loss
-        self.worker.step(loss_scale=_loss_scale(self), **info)
+        self.worker.step(loss_scale=_loss_scale(self), **self._take_info(loss))
         return loss
 
     def state_dict(self) -> dict[str, Any]:
@@ -293,11 +293,8 @@ class Combined(_Facade):
         if self.param_groups is not self.inner.param_groups:
             self._link()
         check_groups(self.param_groups, self._known, self.worker.name_of, True)
-        info = self._take_info()
-        if info.get("loss") is None and loss is not None:
-            info["loss"] = loss
         self._apply(self.worker.combine_unheard(
-            Info(loss_scale=_loss_scale(self), **info)))
+            Info(loss_scale=_loss_scale(self), **self._take_info(loss))))
         return loss
 
     def sit_out(self) -> Outcome:

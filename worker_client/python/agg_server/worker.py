@@ -11,28 +11,24 @@ import numpy as np
 import torch
 
 from agg_server import _abi
-from agg_server._census import Census
-from agg_server._cuda import Cuda
-from agg_server._info import Info, Loss
-from agg_server._member import Member
 from agg_server._operation import Memories, targets_of
 from agg_server._overlap import Overlap, check_hooks
 from agg_server._pulled import Pulled
 from agg_server._reduce import Reducer, array_of, check_name
 from agg_server._replica import Replica
 from agg_server._row import Row
-from agg_server._seed import await_seed
-from agg_server._session import Session
-from agg_server._tensors import (Overflows, Staging, Tensors, canonical_name,
-                                 groups_of, memory_of, named_tensors)
+from agg_server._session import Member, Session, await_seed
+from agg_server._shown import named, warn
+from agg_server._tensors import (Census, Cuda, Overflows, Staging, Tensors,
+                                 canonical_name, groups_of, memory_of,
+                                 named_tensors)
 from agg_server._untraced import untraced, untraced_calls
-from agg_server._warn import warn
 from agg_server._watch import Watch, differ
 from agg_server.client import coordinator_of, rank_of
 from agg_server.errors import (Error, ManifestError, NotNow, VersionGone,
                                written_complaint)
 from agg_server.options import ClientOptions, shows_options
-from agg_server.outcome import Outcome, TensorSpec
+from agg_server.outcome import Info, Loss, Outcome, TensorSpec
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -216,8 +212,8 @@ class Worker(Member):
         self.check_unwritten()
         if self._find_unused:
             self._tell_missing()
-        outcome = self._round_of_grads(
-            Info(loss, examples, accumulation, loss_scale, norm_squared_sum),
+        outcome = self._round_of(None, Info(
+            loss, examples, accumulation, loss_scale, norm_squared_sum),
             self._pulled)
         self._pulled.write()
         self._remember()
@@ -229,10 +225,9 @@ class Worker(Member):
         """torch leaves alone what has no gradient; the server does not."""
         lacking = [name for name, t in self._tensors.items() if t.grad is None]
         if lacking and len(lacking) < len(self._tensors):
-            more = f" (and {len(lacking) - 1} more)" if len(lacking) > 1 else ""
             self._say_once(
                 "missing", logging.WARNING,
-                f'"{lacking[0]}"{more} has no gradient on rank {self.rank}: it '
+                f"{named(lacking)} has no gradient on rank {self.rank}: it "
                 f'counts as zero, and the server\'s "{self.job.optimizer}" '
                 "steps it all the same, by momentum and weight decay if it has "
                 "those, or by other workers' gradients; torch's would leave it "
@@ -293,8 +288,7 @@ class Worker(Member):
                     "theirs, and the optimizer's state", self.rank, missed,
                     self.version)
         else:
-            if self._overlap is not None:
-                self._overlap.drop()
+            self._drop_sent()
             _log.log(
                 logging.INFO if self._caught_up == outcome.round else
                 logging.WARNING,
@@ -386,8 +380,7 @@ class Worker(Member):
         if self._replica.writes() != self._late:
             self._late = None  # something was loaded: it is compared
             return
-        if self._overlap is not None:
-            self._overlap.drop()
+        self._drop_sent()
         version = self.version
         raise NotNow(
             f"rank {self.rank} has joined at version {version} of a job whose "
@@ -411,8 +404,7 @@ class Worker(Member):
             raise ManifestError(
                 'the job\'s optimizer is "add"; allowed for sit_out(): another '
                 "one; LocalSteps.exchange() sends what has changed, or zero")
-        if self._overlap is not None:
-            self._overlap.drop()
+        self._drop_sent()
         self._drop_grads()
         if self.mode == "combine":
             outcome = self.sit_out_unheard()
@@ -427,8 +419,7 @@ class Worker(Member):
 
     def sit_out_unheard(self) -> Outcome:
         """Of Combined: as sit_out(), until combine_heard()."""
-        if self._overlap is not None:
-            self._overlap.drop()
+        self._drop_sent()
         self._drop_grads()
         return self.combine_unheard(Info(), self._rows_of_nan())
 
@@ -500,8 +491,7 @@ class Worker(Member):
         """Of LocalSteps: as exchange(), whose outcome is kept for `by` until
         the next round, or exchange_heard()."""
         self._check_rows(rows)
-        if self._overlap is not None:
-            self._overlap.drop()
+        self._drop_sent()
         self.check_tensors()
         self._round_by = by
         outcome = self._round([rows.get(name) for name in self._tensors], info,
@@ -563,8 +553,7 @@ class Worker(Member):
             return
         version = self.version
         if version != self._remembered:
-            if self._overlap is not None:
-                self._overlap.drop()
+            self._drop_sent()
             raise NotNow(
                 f"the parameters are not those of version {version}: a call "
                 "that an exception (Ctrl-C) has ended has brought this worker "
@@ -590,11 +579,10 @@ class Worker(Member):
         if not written:
             self._remember()
             return
-        if self._overlap is not None:
-            self._overlap.drop()
-        raise NotNow(written_complaint(
-            "parameter", list(self._tensors)[written[0]], len(written) - 1,
-            version, "worker.pull()"))
+        self._drop_sent()
+        names = list(self._tensors)
+        raise NotNow(written_complaint([names[i] for i in written], version,
+                                       "worker.pull()"))
 
     # --- What is known ---
 
@@ -747,20 +735,19 @@ class Worker(Member):
         """DistributedDataParallel sends buffers, SyncBatchNorm statistics."""
         if not isinstance(model, torch.nn.Module) or self.job.workers < 2:
             return
-        norms = [(name, layer) for name, layer in model.named_modules()
+        norms = {canonical_name(name): layer
+                 for name, layer in model.named_modules()
                  if isinstance(layer, torch.nn.modules.batchnorm._BatchNorm)
-                 and layer.track_running_stats and layer.training]
+                 and layer.track_running_stats and layer.training}
         if not norms:
             return
-        name, layer = norms[0]
-        more = f" (and {len(norms) - 1} more)" if len(norms) > 1 else ""
+        first = next(iter(norms.values()))
         _log.warning(
-            'the running statistics of "%s"%s are not sent: rank %d has its '
-            "own%s. Save, and evaluate, with those of one rank, or use "
-            "GroupNorm", canonical_name(name), more,
-            self.rank, "; SyncBatchNorm needs torch.distributed, whose "
-            "processes alone it joins" if isinstance(
-                layer, torch.nn.SyncBatchNorm) else "")
+            "the running statistics of %s are not sent: rank %d has its own%s. "
+            "Save, and evaluate, with those of one rank, or use GroupNorm",
+            named(list(norms)), self.rank,
+            "; SyncBatchNorm needs torch.distributed, whose processes alone it "
+            "joins" if isinstance(first, torch.nn.SyncBatchNorm) else "")
 
     def _take_seed(self) -> None:
         """All begin with the parameters of the worker that has seeded."""
@@ -770,12 +757,12 @@ class Worker(Member):
             for index in others:
                 own[index].copy_(seed[index])
         if others and not self._session.state().seed_role:
-            more = f" (and {len(others) - 1} more)" if len(others) > 1 else ""
+            names = list(self._tensors)
             _log.warning(
                 'rank %d begins with the parameters of the worker that has '
-                'seeded: those of "%s"%s were others. (Where some ranks alone '
-                'have loaded a checkpoint, say seed="rank0")', self.rank,
-                list(self._tensors)[others[0]], more)
+                'seeded: those of %s were others. (Where some ranks alone have '
+                'loaded a checkpoint, say seed="rank0")', self.rank,
+                named([names[i] for i in others]))
 
     def _join_later(self) -> None:
         """The server has what was combined, and no parameters."""
@@ -804,12 +791,14 @@ class Worker(Member):
                     f"{own.abs().max().item():.4g}; allowed: up to 3.4e38, "
                     "since the server keeps float32")
 
+    def _drop_sent(self) -> None:
+        """Gives up what backward() has sent."""
+        if self._overlap is not None:
+            self._overlap.drop()
+
     def _drop_grads(self) -> None:
         for tensor in self._tensors.values():
             tensor.grad = None
-
-    def _round_of_grads(self, info: Info, into: Pulled) -> Outcome:
-        return self._round_of(None, info, into)
 
     def _round_of(self, rows: Optional[Sequence[Optional[torch.Tensor]]],
                   info: Info, into: Pulled) -> Outcome:
@@ -843,16 +832,15 @@ class Worker(Member):
                 self._drop_grads()
             frozen = [name for name, t in self._tensors.items()
                       if not t.requires_grad and f'"{name}"' in str(error)]
-            if "is missing; only optional" in str(error) and frozen:
-                raise ManifestError(
-                    f"{error}; it does not require a gradient any more: say "
-                    "find_unused=True to freeze layers after the Worker is made",
-                    "INVALID_ARGUMENT") from error
             if "is missing; only optional" in str(error):
                 raise ManifestError(
-                    f"{error}; call loss.backward() first, or say "
-                    "find_unused=True, or call sit_out() where this worker has "
-                    "no batch", "INVALID_ARGUMENT") from error
+                    f"{error}; " + (
+                        "it does not require a gradient any more: say "
+                        "find_unused=True to freeze layers after the Worker is "
+                        "made" if frozen else
+                        "call loss.backward() first, or say find_unused=True, "
+                        "or call sit_out() where this worker has no batch"),
+                    "INVALID_ARGUMENT") from error
             raise
 
     def _round(self, rows: Sequence[Optional[torch.Tensor]], info: Info,
