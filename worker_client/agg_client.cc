@@ -22,12 +22,11 @@
 #include "worker_client/client_operations.h"
 #include "worker_client/coordinator_session.h"
 #include "worker_client/copy_threads.h"
-#include "worker_client/fork_guard.h"
 #include "worker_client/membership.h"
 #include "worker_client/npz/npz.h"
 #include "worker_client/operation_runner.h"
 #include "worker_client/pull_arrivals.h"
-#include "worker_client/pull_into.h"
+#include "worker_client/pull_stream.h"
 #include "worker_client/shard_router.h"
 #include "worker_client/version_view.h"
 

@@ -2,7 +2,10 @@
 #include "worker_client/channel.h"
 
 #include <grpcpp/support/channel_arguments.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <cstdint>
 #include <cstdlib>
 #include <map>
 #include <memory>
@@ -16,6 +19,7 @@
 #include "proto/transport_limits.h"
 #include "server/base/address.h"
 #include "server/base/clock.h"
+#include "server/base/dcheck.h"
 #include "server/base/field_error.h"
 #include "server/base/local_socket.h"
 #include "server/base/mutex.h"
@@ -23,6 +27,30 @@
 #include "server/base/token_file.h"
 
 namespace agg {
+
+namespace {
+
+// Of the first client; 0: there was none. A child has its parent's memory, and
+// so its number.
+std::atomic<int64_t> process{0};
+
+}  // namespace
+
+absl::Status CheckNotForked() {
+  const int64_t first = process;
+  if (first == 0 || first == getpid()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "process ", getpid(), " is a fork of ", first,
+      ", which has had a client, and no client works in a fork of that; "
+      "connect in a process that was started by exec (of Python's "
+      "multiprocessing: \"spawn\" or \"forkserver\"), or fork before the first "
+      "client is made"));
+}
+
+void NoteConnecting() {
+  AGG_DCHECK(CheckNotForked().ok());
+  process = getpid();
+}
 
 namespace {
 

@@ -14,6 +14,14 @@
 
 namespace agg {
 
+// FAILED_PRECONDITION, naming both, in a fork of a process that has connected a
+// client: gRPC's threads stay behind, and a call would wait for them for ever.
+// OK elsewhere. Thread-safe.
+absl::Status CheckNotForked();
+
+// Remembers that this process connects a client. REQUIRES: CheckNotForked().
+void NoteConnecting();
+
 // The token that a client presents (P45), from a file that is read anew when it
 // changes. One reader for each file of the process.
 

@@ -23,7 +23,6 @@
 #include "worker_client/pull_stream.h"
 #include "worker_client/shard_router.h"
 #include "worker_client/tensor_devices.h"
-#include "worker_client/version_hold.h"
 
 namespace agg {
 

@@ -23,7 +23,6 @@
 #include "worker_client/growing_row.h"
 #include "worker_client/job_view.h"
 #include "worker_client/membership.h"
-#include "worker_client/pull_into.h"
 #include "worker_client/pull_stream.h"
 #include "worker_client/retry.h"
 #include "worker_client/row_encoding.h"

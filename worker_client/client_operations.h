@@ -19,7 +19,7 @@
 #include "worker_client/growing_row.h"
 #include "worker_client/operation.h"
 #include "worker_client/operation_runner.h"
-#include "worker_client/pull_into.h"
+#include "worker_client/pull_stream.h"
 #include "worker_client/row_ledger.h"
 #include "worker_client/row_pusher.h"
 #include "worker_client/shard_router.h"

@@ -36,10 +36,7 @@ void WaitReport::Say(const std::string& reason, absl::Time now) {
   next_ = now + kSayAgain;
   if (reason == said_) return;
   said_ = reason;
-  ClientEvent event;
-  event.kind = kind_;
-  event.message = reason;
-  options_.on_event(event);
+  options_.on_event({kind_, 0, reason});
 }
 
 // One Join after the other, each with a limit of its own, so that an answer
@@ -59,15 +56,21 @@ struct Attempt {
   v1::JoinReply reply;
 };
 
-Attempt Observe(const Returner& returner, v1::Coordinator::Stub* stub,
-                absl::Time deadline) {
+// Asks the coordinator how the job is; `end` cancels the call.
+grpc::Status Observe(v1::Coordinator::StubInterface* stub, absl::Time deadline,
+                     CancelSource* end, v1::JoinReply* reply) {
   v1::ObserveRequest request;
   request.set_protocol_version(kProtocolVersion);
-  Attempt attempt{"Observe", {}, {}};
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(deadline));
-  CancelSource::Registration registration(returner.fate, &context);
-  attempt.status = stub->Observe(&context, request, &attempt.reply);
+  CancelSource::Registration registration(end, &context);
+  return stub->Observe(&context, request, reply);
+}
+
+Attempt Observe(const Returner& returner, v1::Coordinator::Stub* stub,
+                absl::Time deadline) {
+  Attempt attempt{"Observe", {}, {}};
+  attempt.status = Observe(stub, deadline, returner.fate, &attempt.reply);
   attempt.reply.set_session(returner.session);
   return attempt;
 }
@@ -120,14 +123,18 @@ void Pause(absl::Duration pause, grpc::Channel* channel, CancelSource* fate) {
   }
 }
 
+absl::Status TriedFor(const absl::Status& failure, absl::string_view option,
+                      absl::Duration value) {
+  return absl::Status(failure.code(),
+                      absl::StrCat(failure.message(), " (tried for ", option,
+                                   ", ", absl::FormatDuration(value), ")"));
+}
+
 }  // namespace
 
 absl::Status TriedForRecovery(const absl::Status& failure,
                               const ClientOptions& options) {
-  return absl::Status(
-      failure.code(),
-      absl::StrCat(failure.message(), " (tried for recovery_window, ",
-                   absl::FormatDuration(options.recovery_window), ")"));
+  return TriedFor(failure, "recovery_window", options.recovery_window);
 }
 
 absl::StatusOr<v1::JoinReply> ResumeJob(const Returner& returner,
@@ -189,12 +196,6 @@ std::string ClientName(const ClientOptions& options) {
   return absl::StrCat(host, ":", getpid());
 }
 
-absl::Status OutOfTime(const absl::Status& last, absl::Duration timeout) {
-  return absl::Status(
-      last.code(), absl::StrCat(last.message(), " (tried for connect_timeout, ",
-                                absl::FormatDuration(timeout), ")"));
-}
-
 // A plain sleep only where there is a connection: else this lets the channel go
 // on resolving and connecting.
 void Pause(absl::Duration pause, grpc::Channel* channel) {
@@ -250,8 +251,8 @@ absl::StatusOr<v1::JoinReply> JoinJob(const ClientOptions& options,
     const absl::Time now = absl::Now();
     if (late || now + pause >= deadline) {
       // A reason says more than that time has passed.
-      return OutOfTime(explain(waited_for.ok() ? status : waited_for),
-                       options.connect_timeout);
+      return TriedFor(explain(waited_for.ok() ? status : waited_for),
+                      "connect_timeout", options.connect_timeout);
     }
     const bool usual = IsStarting(status) && now - began < kUsualStart;
     if (!usual && report.Due(now)) {
@@ -282,8 +283,6 @@ constexpr int kLooks = 16;
 // With many clients in a process each looks as much less often: a look runs any
 // of its sockets' events, and costs a thread more where another one looks.
 constexpr int kMaxShare = 16;
-// To gRPC, a negative time since the Unix epoch is the infinite future.
-constexpr absl::Time kAtOnce = absl::UnixEpoch();
 
 // The Attend calls of this process that run.
 std::atomic<int> num_calls{0};
@@ -320,11 +319,7 @@ class AttendCall {
         end_->WaitFor(std::min(left, Look())).IgnoreError();
       }
     }
-    queue_.Shutdown();
-    void* tag;
-    bool ok;
-    while (queue_.Next(&tag, &ok)) {
-    }
+    Drain(&queue_);
     --num_calls;
     return status_;
   }
@@ -528,14 +523,9 @@ absl::Duration Works(const ClientOptions& options) {
 
 // Asks the coordinator.
 bool EpochIsOver(const JobView& view, absl::Duration timeout) {
-  v1::ObserveRequest request;
-  request.set_protocol_version(kProtocolVersion);
   v1::JoinReply reply;
-  grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
-  CancelSource::Registration registration(view.over(), &context);
   const grpc::Status status =
-      view.coordinator()->Observe(&context, request, &reply);
+      Observe(view.coordinator(), absl::Now() + timeout, view.over(), &reply);
   return !status.ok() || reply.epoch() != view.epoch();
 }
 
@@ -909,12 +899,7 @@ void Membership::OnEvent(const v1::JobEvent& event) {
 
 void Membership::Say(ClientEvent::Kind kind, uint64_t version,
                      std::string message) const {
-  if (!options_.on_event) return;
-  ClientEvent event;
-  event.kind = kind;
-  event.version = version;
-  event.message = std::move(message);
-  options_.on_event(event);
+  if (options_.on_event) options_.on_event({kind, version, std::move(message)});
 }
 
 absl::Status Membership::Explain(const absl::Status& status) const {

@@ -13,23 +13,24 @@
 #include "worker_client/tensor_devices.h"
 
 namespace agg {
-namespace {
 
-absl::Status Unexpected(absl::string_view what) {
+absl::Status UnexpectedFrame(absl::string_view what) {
   return absl::InternalError(absl::StrCat(
       "unexpected frame: ", what, "; check that client and server are of the ",
       "same version"));
 }
 
+namespace {
+
 absl::Status CheckMeta(const v1::FrameMeta& meta, const PullTarget& target) {
   if (meta.epoch() != target.epoch || meta.round() != target.version) {
-    return Unexpected(absl::StrCat(
+    return UnexpectedFrame(absl::StrCat(
         "it is of epoch ", meta.epoch(), " and version ", meta.round(),
         ", not of epoch ", target.epoch, " and version ", target.version));
   }
   if (static_cast<int>(meta.dtype()) != static_cast<int>(target.dtype)) {
-    return Unexpected(absl::StrCat("its dtype is ", meta.dtype(), ", not ",
-                                   DTypeName(target.dtype)));
+    return UnexpectedFrame(absl::StrCat("its dtype is ", meta.dtype(), ", not ",
+                                        DTypeName(target.dtype)));
   }
   return absl::OkStatus();
 }
@@ -92,7 +93,7 @@ absl::Status ParameterSink::CheckSlice(int shard, uint32_t index) const {
       !landed_[index]) {
     return absl::OkStatus();
   }
-  return Unexpected(
+  return UnexpectedFrame(
       absl::StrCat("slice ", index, " is of another shard or came twice"));
 }
 
@@ -102,7 +103,7 @@ absl::Status ParameterSink::LandSlice(int shard, int i, FrameReader* reader) {
   const Slice& slice = router_->plan().slices[index];
   const int64_t bytes = slice.num_elements * DTypeBytes(target_.dtype);
   if (bytes > reader->remaining_bytes()) {
-    return Unexpected(absl::StrCat("slice ", index, " is cut"));
+    return UnexpectedFrame(absl::StrCat("slice ", index, " is cut"));
   }
   if (arrivals_->landed(static_cast<int32_t>(index))) {
     reader->Skip(bytes);
@@ -157,9 +158,9 @@ absl::Status ParameterSink::CopySlice(uint32_t index, uint64_t offset,
   const int64_t bytes = slice.num_elements * DTypeBytes(target_.dtype);
   const char* const from = region.At(offset, bytes);
   if (from == nullptr) {
-    return Unexpected(absl::StrCat("slice ", index, " of ", bytes,
-                                   " bytes is not at ", offset,
-                                   " in shared memory"));
+    return UnexpectedFrame(absl::StrCat("slice ", index, " of ", bytes,
+                                        " bytes is not at ", offset,
+                                        " in shared memory"));
   }
   if (arrivals_->landed(static_cast<int32_t>(index))) {
     landed_[index] = true;
@@ -194,8 +195,9 @@ absl::Status ParameterSink::CheckPlaced(int shard,
   const v1::FrameMeta& meta = frame.meta();
   absl::Status status = CheckMeta(meta, target_);
   if (status.ok() && meta.slices_size() != frame.place().offsets_size()) {
-    return Unexpected(absl::StrCat(meta.slices_size(), " slices at ",
-                                   frame.place().offsets_size(), " places"));
+    return UnexpectedFrame(absl::StrCat(meta.slices_size(), " slices at ",
+                                        frame.place().offsets_size(),
+                                        " places"));
   }
   for (int i = 0; status.ok() && i < meta.slices_size(); ++i) {
     status = CheckSlice(shard, meta.slices(i));
@@ -230,9 +232,9 @@ absl::Status ParameterSink::LandPlaced(int shard, const v1::PullFrame& frame,
     const auto from = parameters.find(device);
     if (target_.dtype != DType::kF32 || from == parameters.end() ||
         !from->second->Has(place.offsets(i), bytes)) {
-      return Unexpected(absl::StrCat("slice ", index, " of ", bytes,
-                                     " bytes is not at ", place.offsets(i),
-                                     " on its device"));
+      return UnexpectedFrame(absl::StrCat("slice ", index, " of ", bytes,
+                                          " bytes is not at ", place.offsets(i),
+                                          " on its device"));
     }
     if (arrivals_->landed(static_cast<int32_t>(index))) continue;
     copies[device].push_back({slice.tensor, place.offsets(i),
@@ -257,7 +259,7 @@ absl::Status ParameterSink::LandPlaced(int shard, const v1::PullFrame& frame,
 absl::Status ParameterSink::Land(int shard, const grpc::ByteBuffer& frame) {
   FrameReader reader;
   const absl::Status status = reader.Init(frame);
-  if (!status.ok()) return Unexpected(status.message());
+  if (!status.ok()) return UnexpectedFrame(status.message());
   return Land(shard, &reader);
 }
 
@@ -265,15 +267,15 @@ absl::Status ParameterSink::Land(int shard, FrameReader* reader) {
   absl::Status status = CheckMeta(reader->meta(), target_);
   if (status.ok() &&
       reader->meta().slices_size() != reader->meta().crc32c_size()) {
-    return Unexpected(absl::StrCat(reader->meta().slices_size(),
-                                   " slices with ",
-                                   reader->meta().crc32c_size(), " checksums"));
+    return UnexpectedFrame(
+        absl::StrCat(reader->meta().slices_size(), " slices with ",
+                     reader->meta().crc32c_size(), " checksums"));
   }
   for (int i = 0; status.ok() && i < reader->meta().slices_size(); ++i) {
     status = LandSlice(shard, i, reader);
   }
   if (status.ok() && reader->remaining_bytes() != 0) {
-    return Unexpected("its payload is longer than its slices");
+    return UnexpectedFrame("its payload is longer than its slices");
   }
   return status;
 }
@@ -281,7 +283,8 @@ absl::Status ParameterSink::Land(int shard, FrameReader* reader) {
 absl::Status ParameterSink::CheckComplete(int shard) const {
   for (int32_t index : router_->plan().slices_of_shard[shard]) {
     if (!landed_[index]) {
-      return Unexpected(absl::StrCat("the pull ended without slice ", index));
+      return UnexpectedFrame(
+          absl::StrCat("the pull ended without slice ", index));
     }
   }
   return absl::OkStatus();

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "kernels/device_memory/device_stream.h"
 #include "kernels/dtype.h"
@@ -24,6 +25,9 @@
 #include "worker_client/tensor_devices.h"
 
 namespace agg {
+
+// INTERNAL: a shard has sent a frame that is not as the protocol says.
+absl::Status UnexpectedFrame(absl::string_view what);
 
 // What one pull expects of every frame.
 struct PullTarget {

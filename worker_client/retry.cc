@@ -19,6 +19,14 @@
 
 namespace agg {
 
+void Drain(grpc::CompletionQueue* queue) {
+  queue->Shutdown();
+  void* tag;
+  bool ok;
+  while (queue->Next(&tag, &ok)) {
+  }
+}
+
 // Calls register their contexts, and the first reason cancels them all.
 // Later reasons are dropped: they follow from the first.
 

@@ -5,6 +5,7 @@
 #define AGG_WORKER_CLIENT_RETRY_H_
 
 #include <grpcpp/client_context.h>
+#include <grpcpp/completion_queue.h>
 #include <grpcpp/support/status.h>
 
 #include <functional>
@@ -84,6 +85,14 @@ struct CallLimit {
   absl::Time deadline;
   CancelSource* cancel;  // outlives the call; may be null
 };
+
+// The deadline of a look: to gRPC, a negative time since the Unix epoch is the
+// infinite future.
+constexpr absl::Time kAtOnce = absl::UnixEpoch();
+
+// Shuts the queue down and takes what is left in it: gRPC wants that before the
+// queue is destroyed.
+void Drain(grpc::CompletionQueue* queue);
 
 // What the client says about a call that failed: gRPC's status as absl::Status
 // (proto/status_conversion.h), with the far end and advice.

@@ -85,9 +85,6 @@ namespace {
 
 using State = ShardStream::State;
 
-// To gRPC, a negative time since the Unix epoch is the infinite future.
-constexpr absl::Time kAtOnce = absl::UnixEpoch();
-
 }  // namespace
 
 RowPusher::RowPusher(
@@ -118,11 +115,7 @@ RowPusher::~RowPusher() {
       RunEvent(absl::InfiniteFuture());
     }
   }
-  queue_.Shutdown();
-  void* tag;
-  bool ok;
-  while (queue_.Next(&tag, &ok)) {
-  }
+  Drain(&queue_);
 }
 
 absl::Status RowPusher::Push(GrowingRow* row, const v1::FrameMeta& meta,

@@ -24,7 +24,7 @@
 #include "worker_client/frame_source.h"
 #include "worker_client/growing_row.h"
 #include "worker_client/parameter_sink.h"
-#include "worker_client/pull_into.h"
+#include "worker_client/pull_stream.h"
 #include "worker_client/retry.h"
 #include "worker_client/row_encoding.h"
 #include "worker_client/shard_regions.h"

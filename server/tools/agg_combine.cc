@@ -20,8 +20,7 @@
 #include "server/tools/combine_flags.h"
 #include "server/tools/combine_step.h"
 #include "server/tools/step_line.h"
-#include "worker_client/npz/npy_reader.h"
-#include "worker_client/npz/npy_writer.h"
+#include "worker_client/npz/npy.h"
 
 namespace agg {
 namespace {

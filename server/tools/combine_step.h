@@ -13,7 +13,7 @@
 #include "server/combine/options.h"
 #include "server/combine/round_input.h"
 #include "server/combine/statistics.h"
-#include "worker_client/npz/npy_reader.h"
+#include "worker_client/npz/npy.h"
 
 namespace agg {
 

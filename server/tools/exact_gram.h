@@ -8,7 +8,7 @@
 
 #include "absl/types/span.h"
 #include "server/combine/gram_matrix.h"
-#include "worker_client/npz/npy_reader.h"
+#include "worker_client/npz/npy.h"
 
 namespace agg {
 

@@ -10,8 +10,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "worker_client/examples/digits_data.h"
 #include "worker_client/examples/digits_run.h"
-#include "worker_client/examples/split_mix.h"
 
 ABSL_FLAG(std::string, garbage, "noise",
           "what is pushed: noise (normal, 100 times as long as the gradient), "

@@ -107,13 +107,11 @@ INSTANTIATE_TEST_SUITE_P(
                       RoundTrip{3, DType::kI8, DType::kBF16},
                       RoundTrip{9, DType::kF32, DType::kBF16}));
 
-TEST(AggClientTest, RowsInThePushDtypeAreSentAsTheyAre) {
-  FakeJob::Options job_options;
-  job_options.push_dtype = DType::kBF16;
-  FakeJob job(TwoTensors(), job_options);
-  auto client = Connect(OptionsFor(job, TwoTensors()));
-  auto parameters = Values(TwoTensors(), 0);
-  ASSERT_TRUE(client->SeedOrPull(Write(&parameters)).ok());
+using AggClientTest = SeededTest;
+
+TEST_F(AggClientTest, RowsInThePushDtypeAreSentAsTheyAre) {
+  of_job.push_dtype = DType::kBF16;
+  Begin(0);
   const std::vector<uint16_t> a(8, Bf16OfFloat(2)), b(4, Bf16OfFloat(-3));
   std::vector<TensorView> views(2);
   views[0].data = a.data();
@@ -128,7 +126,7 @@ TEST(AggClientTest, RowsInThePushDtypeAreSentAsTheyAre) {
 
 // Ten times the same gradient, whose small elements int8 rounds to nothing:
 // with feedback (the default) their sum arrives, without it is lost.
-TEST(AggClientTest, FeedsBackWhatInt8LeavesOut) {
+TEST_F(AggClientTest, FeedsBackWhatInt8LeavesOut) {
   for (const bool feeds_back : {true, false}) {
     FakeJob::Options job_options;
     job_options.push_dtype = DType::kI8;
@@ -152,13 +150,9 @@ TEST(AggClientTest, FeedsBackWhatInt8LeavesOut) {
   }
 }
 
-TEST(AggClientTest, RowsOfAnInt8JobAreGivenAsFloat32) {
-  FakeJob::Options job_options;
-  job_options.push_dtype = DType::kI8;
-  FakeJob job(TwoTensors(), job_options);
-  auto client = Connect(OptionsFor(job, TwoTensors()));
-  auto parameters = Values(TwoTensors(), 0);
-  ASSERT_TRUE(client->SeedOrPull(Write(&parameters)).ok());
+TEST_F(AggClientTest, RowsOfAnInt8JobAreGivenAsFloat32) {
+  of_job.push_dtype = DType::kI8;
+  Begin(0);
   std::vector<TensorView> views = Read(parameters);
   views[1].dtype = DType::kI8;
   const absl::Status status = client->Push(views);
@@ -166,11 +160,8 @@ TEST(AggClientTest, RowsOfAnInt8JobAreGivenAsFloat32) {
   EXPECT_THAT(status.message(), HasSubstr("is int8; allowed: f32"));
 }
 
-TEST(AggClientTest, CommitCarriesWhatThePushWasMadeOf) {
-  FakeJob job(TwoTensors(), {});
-  auto client = Connect(OptionsFor(job, TwoTensors()));
-  auto parameters = Values(TwoTensors(), 1);
-  ASSERT_TRUE(client->SeedOrPull(Write(&parameters)).ok());
+TEST_F(AggClientTest, CommitCarriesWhatThePushWasMadeOf) {
+  Begin();
   PushInfo info;
   info.examples = 17;
   info.accumulation = 3;
@@ -181,7 +172,7 @@ TEST(AggClientTest, CommitCarriesWhatThePushWasMadeOf) {
       client->PushPull(Read(Values(TwoTensors(), 1)), info, Write(&parameters));
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_EQ(outcome->loss, 0.75);
-  const v1::CommitRequest commit = job.commit();
+  const v1::CommitRequest commit = job->commit();
   EXPECT_EQ(commit.examples(), 17);
   EXPECT_EQ(commit.accumulation(), 3);
   EXPECT_EQ(commit.micro_norm_squared_sum(), 2.5);
@@ -190,32 +181,25 @@ TEST(AggClientTest, CommitCarriesWhatThePushWasMadeOf) {
 }
 
 // P5: the server tells a repeat from another gradient by the attempt.
-TEST(AggClientTest, EveryPushOfARoundIsAnotherAttempt) {
-  const Manifest manifest = TwoTensors();
-  FakeJob::Options options;
-  options.num_shards = 2;
-  FakeJob job(manifest, options);
-  auto client = Connect(OptionsFor(job, manifest));
-  auto parameters = Values(manifest, 1);
-  ASSERT_TRUE(client->SeedOrPull(Write(&parameters)).ok());
+TEST_F(AggClientTest, EveryPushOfARoundIsAnotherAttempt) {
+  manifest = TwoTensors();
+  of_job.num_shards = 2;
+  Begin();
   for (const float value : {1.0f, 2.0f}) {
     const auto row = Values(manifest, value);
     ASSERT_TRUE(client->Push(Read(row)).ok());
   }
   ASSERT_TRUE(client->Commit({}).ok());
-  EXPECT_EQ(job.commit().attempt(), 1u);
-  EXPECT_EQ(job.commit().row_crc32c_size(), 2);
+  EXPECT_EQ(job->commit().attempt(), 1u);
+  EXPECT_EQ(job->commit().row_crc32c_size(), 2);
   ASSERT_TRUE(client->Pull(1, Write(&parameters)).ok());
   const auto row = Values(manifest, 3);
   ASSERT_TRUE(client->PushPull(Read(row), {}, Write(&parameters)).ok());
-  EXPECT_EQ(job.commit().attempt(), 0u);
+  EXPECT_EQ(job->commit().attempt(), 0u);
 }
 
-TEST(AggClientTest, CommitCarriesAWellFormedTraceparent) {
-  FakeJob job(TwoTensors(), {});
-  auto client = Connect(OptionsFor(job, TwoTensors()));
-  auto parameters = Values(TwoTensors(), 1);
-  ASSERT_TRUE(client->SeedOrPull(Write(&parameters)).ok());
+TEST_F(AggClientTest, CommitCarriesAWellFormedTraceparent) {
+  Begin();
   const std::string good =
       "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
   // gRPC would abort on the last one, a server ignore the one before it.
@@ -227,13 +211,13 @@ TEST(AggClientTest, CommitCarriesAWellFormedTraceparent) {
         client
             ->PushPull(Read(Values(TwoTensors(), 1)), info, Write(&parameters))
             .ok());
-    EXPECT_EQ(job.commit_traceparents(), value == good
-                                             ? std::vector<std::string>{good}
-                                             : std::vector<std::string>());
+    EXPECT_EQ(job->commit_traceparents(), value == good
+                                              ? std::vector<std::string>{good}
+                                              : std::vector<std::string>());
   }
 }
 
-TEST(AggClientTest, ObserversOnlyPull) {
+TEST_F(AggClientTest, ObserversOnlyPull) {
   FakeJob job(TwoTensors(), {});
   ClientOptions options;
   options.coordinator = job.coordinator();
@@ -263,7 +247,7 @@ TEST(AggClientTest, ObserversOnlyPull) {
   EXPECT_TRUE(observer->finished());
 }
 
-TEST(AggClientTest, NamesTheOptimizerAndWhatWasInEffect) {
+TEST_F(AggClientTest, NamesTheOptimizerAndWhatWasInEffect) {
   FakeJob job(TwoTensors(), {});
   auto client = Connect(OptionsFor(job, TwoTensors()));
   ASSERT_NE(client, nullptr);
@@ -278,12 +262,8 @@ TEST(AggClientTest, NamesTheOptimizerAndWhatWasInEffect) {
 }
 
 // A worker of a data loader, say, which collects its garbage and ends.
-TEST(AggClientTest, AForkedChildDoesNotEndTheParentsSession) {
-  FakeJob job(TwoTensors(), {});
-  auto client = Connect(OptionsFor(job, TwoTensors()));
-  ASSERT_NE(client, nullptr);
-  auto values = Values(TwoTensors(), 1);
-  ASSERT_TRUE(client->SeedOrPull(Write(&values)).ok());
+TEST_F(AggClientTest, AForkedChildDoesNotEndTheParentsSession) {
+  Begin();
   const pid_t child = fork();
   if (child == 0) {
     const bool refused = absl::IsFailedPrecondition(client->Leave());
@@ -293,11 +273,11 @@ TEST(AggClientTest, AForkedChildDoesNotEndTheParentsSession) {
   int status = -1;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
-  EXPECT_EQ(job.leaves(), 0);
-  EXPECT_TRUE(client->PushPull(Read(values), {}, Write(&values)).ok());
+  EXPECT_EQ(job->leaves(), 0);
+  EXPECT_TRUE(client->PushPull(Read(parameters), {}, Write(&parameters)).ok());
 }
 
-TEST(AggClientTest, LeavesOnceAndThenIsCancelled) {
+TEST_F(AggClientTest, LeavesOnceAndThenIsCancelled) {
   FakeJob job(TwoTensors(), {});
   {
     auto client = Connect(OptionsFor(job, TwoTensors()));
@@ -310,7 +290,7 @@ TEST(AggClientTest, LeavesOnceAndThenIsCancelled) {
   EXPECT_EQ(job.leaves(), 2);
 }
 
-TEST(AggClientTest, RefusesBadOptionsAndViews) {
+TEST_F(AggClientTest, RefusesBadOptionsAndViews) {
   FakeJob job(TwoTensors(), {});
   ClientOptions options = OptionsFor(job, TwoTensors());
   options.channels_per_shard = 3;

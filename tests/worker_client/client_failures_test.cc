@@ -17,18 +17,16 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
+using ClientFailuresTest = SeededTest;
+
 // A stream that breaks in the middle of a row is opened again and gets the
 // complete row; the other shard is not disturbed.
-TEST(ClientFailuresTest, ABrokenPushIsPushedAgain) {
-  const Manifest manifest = MixedManifest();
-  FakeJob::Options job_options;
-  job_options.num_shards = 2;
-  FakeJob job(manifest, job_options);
-  auto client = Connect(OptionsFor(job, manifest));
-  auto parameters = Values(manifest, 1);
-  ASSERT_TRUE(client->SeedOrPull(Write(&parameters)).ok());
-  const int before = job.frames(0), other = job.frames(1);
-  job.set_push_fault(0, [before](int count) {
+TEST_F(ClientFailuresTest, ABrokenPushIsPushedAgain) {
+  manifest = MixedManifest();
+  of_job.num_shards = 2;
+  Begin();
+  const int before = job->frames(0), other = job->frames(1);
+  job->set_push_fault(0, [before](int count) {
     return count == before + 1
                ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone")
                : grpc::Status::OK;
@@ -41,73 +39,58 @@ TEST(ClientFailuresTest, ABrokenPushIsPushedAgain) {
       ASSERT_EQ(parameters[t][i], seed[t][i] - gradient[t][i]);
     }
   }
-  EXPECT_EQ(job.frames(1), 2 * other);
-  EXPECT_GT(job.frames(0), 2 * before);
+  EXPECT_EQ(job->frames(1), 2 * other);
+  EXPECT_GT(job->frames(0), 2 * before);
 }
 
-TEST(ClientFailuresTest, DamagedPushesAreRepeatedAFewTimesThenNamed) {
-  FakeJob::Options job_options;
-  job_options.num_shards = 2;
-  FakeJob job(TwoTensors(), job_options);
-  auto client = Connect(OptionsFor(job, TwoTensors()));
-  auto parameters = Values(TwoTensors(), 1);
-  ASSERT_TRUE(client->SeedOrPull(Write(&parameters)).ok());
-  job.set_push_fault(1, [](int) {
+TEST_F(ClientFailuresTest, DamagedPushesAreRepeatedAFewTimesThenNamed) {
+  of_job.num_shards = 2;
+  Begin();
+  job->set_push_fault(1, [](int) {
     return grpc::Status(grpc::StatusCode::DATA_LOSS, "slice 1 differs");
   });
   const absl::Status status = client->Push(Read(Values(TwoTensors(), 1)));
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(Message(status),
-              AllOf(HasSubstr("shard 1 (" + job.address(1) + ")"),
+              AllOf(HasSubstr("shard 1 (" + job->address(1) + ")"),
                     HasSubstr("slice 1 differs")));
-  EXPECT_EQ(job.frames(1), 1 + 4);
+  EXPECT_EQ(job->frames(1), 1 + 4);
 }
 
-TEST(ClientFailuresTest, RefusalsAreNotRepeated) {
-  FakeJob job(TwoTensors(), {});
-  auto client = Connect(OptionsFor(job, TwoTensors()));
-  auto parameters = Values(TwoTensors(), 1);
-  ASSERT_TRUE(client->SeedOrPull(Write(&parameters)).ok());
-  job.set_push_fault(0, [](int) {
+TEST_F(ClientFailuresTest, RefusalsAreNotRepeated) {
+  Begin();
+  job->set_push_fault(0, [](int) {
     return grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "round is 7");
   });
   const absl::Status status = client->Push(Read(Values(TwoTensors(), 1)));
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(Message(status), HasSubstr("round is 7"));
-  EXPECT_EQ(job.frames(0), 2);
-  job.set_push_fault(0, nullptr);  // the next push opens a new stream
+  EXPECT_EQ(job->frames(0), 2);
+  job->set_push_fault(0, nullptr);  // the next push opens a new stream
   EXPECT_TRUE(client->Push(Read(Values(TwoTensors(), 1))).ok());
 }
 
-TEST(ClientFailuresTest, DamagedPullsAreRepeatedAFewTimesThenNamed) {
-  FakeJob::Options job_options;
-  job_options.num_shards = 2;
-  FakeJob job(TwoTensors(), job_options);
-  auto client = Connect(OptionsFor(job, TwoTensors()));
-  auto parameters = Values(TwoTensors(), 1);
+TEST_F(ClientFailuresTest, DamagedPullsAreRepeatedAFewTimesThenNamed) {
+  of_job.num_shards = 2;
+  Begin();
   const auto seed = parameters;
-  ASSERT_TRUE(client->SeedOrPull(Write(&parameters)).ok());
-  job.set_pull_corruption(1, [](int count) { return count < 2; });
+  job->set_pull_corruption(1, [](int count) { return count < 2; });
   parameters = Values(TwoTensors(), 0);
   const absl::Status pulled = client->Pull(0, Write(&parameters));
   EXPECT_TRUE(pulled.ok()) << pulled;
   EXPECT_EQ(parameters, seed);
-  EXPECT_EQ(job.pulls(0), 1);
-  EXPECT_EQ(job.pulls(1), 3);
-  job.set_pull_corruption(1, [](int) { return true; });
+  EXPECT_EQ(job->pulls(0), 1);
+  EXPECT_EQ(job->pulls(1), 3);
+  job->set_pull_corruption(1, [](int) { return true; });
   const absl::Status status = client->Pull(0, Write(&parameters));
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(Message(status), HasSubstr("shard 1 (" + job.address(1) + ")"));
+  EXPECT_THAT(Message(status), HasSubstr("shard 1 (" + job->address(1) + ")"));
 }
 
-TEST(ClientFailuresTest, PullLatestBeginsAnewWhenAVersionIsGone) {
-  FakeJob::Options job_options;
-  job_options.num_shards = 2;
-  FakeJob job(TwoTensors(), job_options);
-  auto client = Connect(OptionsFor(job, TwoTensors()));
-  auto parameters = Values(TwoTensors(), 1);
-  ASSERT_TRUE(client->SeedOrPull(Write(&parameters)).ok());
-  job.set_pull_fault(1, [](int count) {
+TEST_F(ClientFailuresTest, PullLatestBeginsAnewWhenAVersionIsGone) {
+  of_job.num_shards = 2;
+  Begin();
+  job->set_pull_fault(1, [](int count) {
     return count == 0 ? grpc::Status(grpc::StatusCode::OUT_OF_RANGE, "gone")
                       : grpc::Status::OK;
   });
@@ -115,17 +98,14 @@ TEST(ClientFailuresTest, PullLatestBeginsAnewWhenAVersionIsGone) {
   const auto version = client->PullLatest(Write(&parameters));
   ASSERT_TRUE(version.ok()) << version.status();
   EXPECT_EQ(*version, 0);
-  EXPECT_EQ(job.pulls(1), 2);
+  EXPECT_EQ(job->pulls(1), 2);
   EXPECT_EQ(parameters, Values(TwoTensors(), 1));
 }
 
-TEST(ClientFailuresTest, ARowThatIsMuchTooLateGetsTheNewestVersion) {
-  FakeJob job(TwoTensors(), {});
-  auto client = Connect(OptionsFor(job, TwoTensors()));
-  auto parameters = Values(TwoTensors(), 1);
+TEST_F(ClientFailuresTest, ARowThatIsMuchTooLateGetsTheNewestVersion) {
+  Begin();
   const auto seed = parameters;
-  ASSERT_TRUE(client->SeedOrPull(Write(&parameters)).ok());
-  job.FailCommits(
+  job->FailCommits(
       grpc::Status(grpc::StatusCode::OUT_OF_RANGE, "no longer kept"));
   parameters = Values(TwoTensors(), 0);
   const auto outcome =
@@ -142,21 +122,18 @@ struct Ending {
   std::string message;
 };
 
-class EndingTest : public ::testing::TestWithParam<Ending> {};
+class EndingTest : public SeededTest,
+                   public ::testing::WithParamInterface<Ending> {};
 
 TEST_P(EndingTest, EndsThePendingCallAndAllLaterOnes) {
-  FakeJob job(TwoTensors(), {});
-  ClientOptions options = OptionsFor(job, TwoTensors());
   options.recovery_window = absl::ZeroDuration();
-  auto client = Connect(options);
-  auto parameters = Values(TwoTensors(), 1);
-  ASSERT_TRUE(client->SeedOrPull(Write(&parameters)).ok());
+  Begin();
   ASSERT_TRUE(client->Push(Read(parameters)).ok());
-  job.HoldCommits();
+  job->HoldCommits();
   auto pending = std::async(std::launch::async,
                             [&] { return client->Commit({}).status(); });
-  job.AwaitCommit();
-  job.Send(GetParam().kind, "shard 1 (10.0.0.1:1) is lost");
+  job->AwaitCommit();
+  job->Send(GetParam().kind, "shard 1 (10.0.0.1:1) is lost");
   const absl::Status status = pending.get();
   EXPECT_EQ(status.code(), GetParam().code);
   EXPECT_THAT(Message(status), HasSubstr(GetParam().message));
@@ -178,7 +155,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Ending{v1::JobEvent::EXPIRED, absl::StatusCode::kNotFound,
                              "Connect again"}));
 
-TEST(ClientFailuresTest, AShardsLossEndsAPushThatWaits) {
+TEST_F(ClientFailuresTest, AShardsLossEndsAPushThatWaits) {
   const Manifest manifest = {{Spec("big", {20 * kMaxSliceElements})}};
   FakeJob::Options job_options;
   job_options.num_shards = 2;
@@ -199,7 +176,7 @@ TEST(ClientFailuresTest, AShardsLossEndsAPushThatWaits) {
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
 }
 
-TEST(ClientFailuresTest, TheNextInLineSeeds) {
+TEST_F(ClientFailuresTest, TheNextInLineSeeds) {
   FakeJob::Options job_options;
   job_options.seed_role = false;
   FakeJob job(TwoTensors(), job_options);
@@ -217,7 +194,7 @@ TEST(ClientFailuresTest, TheNextInLineSeeds) {
   EXPECT_EQ(job.commit().kind(), v1::SEED);
 }
 
-TEST(ClientFailuresTest, AFinishedJobCanStillBePulled) {
+TEST_F(ClientFailuresTest, AFinishedJobCanStillBePulled) {
   FakeJob job(TwoTensors(), {});
   std::promise<ClientEvent> heard;
   ClientOptions options = OptionsFor(job, TwoTensors());
@@ -231,50 +208,40 @@ TEST(ClientFailuresTest, AFinishedJobCanStillBePulled) {
   EXPECT_TRUE(client->Pull(0, Write(&parameters)).ok());
 }
 
-TEST(ClientFailuresTest, ADeadCoordinatorIsNamed) {
-  FakeJob::Options job_options;
-  job_options.num_shards = 2;
-  FakeJob job(TwoTensors(), job_options);
-  ClientOptions options = OptionsFor(job, TwoTensors());
+TEST_F(ClientFailuresTest, ADeadCoordinatorIsNamed) {
+  of_job.num_shards = 2;
   options.reconnect_window = absl::Milliseconds(100);
   options.recovery_window = absl::ZeroDuration();
-  auto client = Connect(options);
-  auto parameters = Values(TwoTensors(), 1);
-  ASSERT_TRUE(client->SeedOrPull(Write(&parameters)).ok());
+  Begin();
   ASSERT_TRUE(client->Push(Read(parameters)).ok());
-  job.HoldCommits();
+  job->HoldCommits();
   auto pending = std::async(std::launch::async,
                             [&] { return client->Commit({}).status(); });
-  job.AwaitCommit();
-  job.Stop(0);
+  job->AwaitCommit();
+  job->Stop(0);
   const absl::Status status = pending.get();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(Message(status),
-              HasSubstr("shard 0 (" + job.coordinator() + ")"));
+              HasSubstr("shard 0 (" + job->coordinator() + ")"));
 }
 
-TEST(ClientFailuresTest, ADeadShardIsNamed) {
-  FakeJob::Options job_options;
-  job_options.num_shards = 2;
-  FakeJob job(TwoTensors(), job_options);
-  ClientOptions options = OptionsFor(job, TwoTensors());
+TEST_F(ClientFailuresTest, ADeadShardIsNamed) {
+  of_job.num_shards = 2;
   options.reconnect_window = absl::Milliseconds(100);
   options.recovery_window = absl::ZeroDuration();
-  auto client = Connect(options);
-  auto parameters = Values(TwoTensors(), 1);
-  ASSERT_TRUE(client->SeedOrPull(Write(&parameters)).ok());
-  job.Stop(1);
+  Begin();
+  job->Stop(1);
   const absl::Status push = client->Push(Read(parameters));
   EXPECT_EQ(push.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(Message(push), HasSubstr("shard 1 (" + job.address(1) + ")"));
+  EXPECT_THAT(Message(push), HasSubstr("shard 1 (" + job->address(1) + ")"));
   const absl::Status pull = client->Pull(0, Write(&parameters));
   EXPECT_EQ(pull.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(Message(pull), HasSubstr("shard 1 (" + job.address(1) + ")"));
+  EXPECT_THAT(Message(pull), HasSubstr("shard 1 (" + job->address(1) + ")"));
 }
 
 // Stopped on purpose: the worker heard of it, and says so at once instead of
 // asking for a server that runs, also with a long reconnect_window.
-TEST(ClientFailuresTest, AnAnnouncedShutdownIsNoConnectionRefused) {
+TEST_F(ClientFailuresTest, AnAnnouncedShutdownIsNoConnectionRefused) {
   FakeJob job(TwoTensors(), {});
   std::promise<void> heard;
   ClientOptions options = OptionsFor(job, TwoTensors());
@@ -300,7 +267,7 @@ TEST(ClientFailuresTest, AnAnnouncedShutdownIsNoConnectionRefused) {
   }
 }
 
-TEST(ClientFailuresTest, WhoIsWaitedForIsHeard) {
+TEST_F(ClientFailuresTest, WhoIsWaitedForIsHeard) {
   FakeJob job(TwoTensors(), {});
   std::promise<ClientEvent> heard;
   ClientOptions options = OptionsFor(job, TwoTensors());
@@ -312,7 +279,7 @@ TEST(ClientFailuresTest, WhoIsWaitedForIsHeard) {
   EXPECT_EQ(ToString(event), "waiting: 1 of 2 workers have not joined: rank 1");
 }
 
-TEST(ClientFailuresTest, AWorkerWaitsForAServerThatStartsLater) {
+TEST_F(ClientFailuresTest, AWorkerWaitsForAServerThatStartsLater) {
   int port = 0;
   {
     FakeJob former(TwoTensors(), {});
@@ -341,17 +308,14 @@ TEST(ClientFailuresTest, AWorkerWaitsForAServerThatStartsLater) {
   EXPECT_TRUE(client.ok()) << client.status();
 }
 
-TEST(ClientFailuresTest, AVersionThatNeverComesIsNotWaitedFor) {
-  FakeJob job(TwoTensors(), {});
-  auto client = Connect(OptionsFor(job, TwoTensors()));
-  auto parameters = Values(TwoTensors(), 1);
-  ASSERT_TRUE(client->SeedOrPull(Write(&parameters)).ok());
+TEST_F(ClientFailuresTest, AVersionThatNeverComesIsNotWaitedFor) {
+  Begin();
   ClientOptions options;
-  options.coordinator = job.coordinator();
+  options.coordinator = job->coordinator();
   options.observer = true;
   auto observer = Connect(options);
   EXPECT_FALSE(observer->finished());
-  job.Finish();
+  job->Finish();
   ASSERT_TRUE(observer->LatestVersion().ok());
   EXPECT_TRUE(observer->finished());
   for (AggClient* each : {client.get(), observer.get()}) {
@@ -360,10 +324,10 @@ TEST(ClientFailuresTest, AVersionThatNeverComesIsNotWaitedFor) {
     EXPECT_THAT(Message(status), HasSubstr("finished"));
   }
   EXPECT_TRUE(observer->Pull(0, Write(&parameters)).ok());
-  EXPECT_EQ(job.pulls(0), 1);
+  EXPECT_EQ(job->pulls(0), 1);
 }
 
-TEST(ClientFailuresTest, EveryPullHasALimit) {
+TEST_F(ClientFailuresTest, EveryPullHasALimit) {
   FakeJob::Options job_options;
   job_options.seed_role = false;
   FakeJob job(TwoTensors(), job_options);
@@ -377,7 +341,7 @@ TEST(ClientFailuresTest, EveryPullHasALimit) {
             absl::StatusCode::kDeadlineExceeded);
 }
 
-TEST(ClientFailuresTest, NobodyAtTheAddress) {
+TEST_F(ClientFailuresTest, NobodyAtTheAddress) {
   ClientOptions options;
   options.coordinator = "127.0.0.1:1";
   options.manifest = TwoTensors();

@@ -76,6 +76,33 @@ inline std::unique_ptr<AggClient> Connect(const ClientOptions& options) {
   return client.ok() ? *std::move(client) : nullptr;
 }
 
+// A client alone in a FakeJob. A test sets what differs, and Begin()s.
+class SeededTest : public ::testing::Test {
+ protected:
+  // Starts the job, connects, and seeds it with Values(manifest, scale).
+  void Begin(float scale = 1) {
+    job = std::make_unique<FakeJob>(manifest, of_job);
+    options.coordinator = job->coordinator();
+    options.manifest = manifest;
+    client = Connect(options);
+    ASSERT_NE(client, nullptr);
+    parameters = Values(manifest, scale);
+    const absl::Status status = client->SeedOrPull(Write(&parameters));
+    ASSERT_TRUE(status.ok()) << status;
+  }
+
+  Manifest manifest = TwoTensors();
+  FakeJob::Options of_job;
+  ClientOptions options = [] {
+    ClientOptions patient;
+    patient.reconnect_window = absl::Seconds(30);
+    return patient;
+  }();
+  std::unique_ptr<FakeJob> job;
+  std::unique_ptr<AggClient> client;
+  std::vector<std::vector<float>> parameters;
+};
+
 inline std::string Message(const absl::Status& status) {
   return std::string(status.message());
 }

@@ -24,11 +24,9 @@
 #include "worker_client/c/c_calls.h"
 #include "worker_client/c/c_structs.h"
 #include "worker_client/c/event_queue.h"
-#include "worker_client/c/row_store.h"
-#include "worker_client/c/running_rounds.h"
+#include "worker_client/channel.h"
 #include "worker_client/client_event.h"
 #include "worker_client/client_types.h"
-#include "worker_client/fork_guard.h"
 #include "worker_client/tensor_view.h"
 
 namespace {
@@ -83,7 +81,7 @@ agg_client* agg_new(const agg_options* options) {
 int32_t agg_connect(agg_client* client) {
   const absl::Status forked = agg::CheckNotForked();
   if (!forked.ok()) return agg::Fail(AGG_FORKED, forked.message());
-  return agg::OfThisProcess(client, [&]() -> absl::Status {
+  return agg::OfThisProcess(client, "client", [&]() -> absl::Status {
     agg::MutexLock lock(&client->connecting);
     if (client->owned != nullptr) {
       return absl::FailedPreconditionError("this client is connected already");
@@ -97,7 +95,7 @@ int32_t agg_connect(agg_client* client) {
 }
 
 int32_t agg_leave(agg_client* client) {
-  return agg::OfThisProcess(client, [&]() -> absl::Status {
+  return agg::OfThisProcess(client, "client", [&]() -> absl::Status {
     agg::AggClient* const connected = client->connected;
     return connected == nullptr ? absl::OkStatus() : connected->Leave();
   });
@@ -131,15 +129,16 @@ int32_t agg_seed_file(agg_client* client, const char* npz_path,
 int32_t agg_seed_or_pull(agg_client* client, const agg_target* parameters,
                          size_t count) {
   return agg::Connected(client, [&](agg::AggClient* connected) -> absl::Status {
-    const auto targets = agg::TargetsOf(parameters, count);
-    return targets.ok() ? connected->SeedOrPull(*targets) : targets.status();
+    AGG_ASSIGN_OR_RETURN(const auto targets, agg::TargetsOf(parameters, count));
+    return connected->SeedOrPull(targets);
   });
 }
 
 int32_t agg_push(agg_client* client, const agg_view* gradient, size_t count) {
   return agg::Connected(client, [&](agg::AggClient* connected) -> absl::Status {
-    const auto views = client->rows.ViewsOf(nullptr, gradient, count);
-    return views.ok() ? connected->Push(*views) : views.status();
+    AGG_ASSIGN_OR_RETURN(const auto views,
+                         client->rows.ViewsOf(nullptr, gradient, count));
+    return connected->Push(views);
   });
 }
 
@@ -199,32 +198,28 @@ int32_t agg_push_pull(agg_client* client, const agg_view* gradient,
                       const agg_target* parameters, size_t num_parameters,
                       agg_outcome* outcome) {
   return agg::Connected(client, [&](agg::AggClient* connected) -> absl::Status {
-    const auto views = client->rows.ViewsOf(nullptr, gradient, num_gradients);
-    const auto read = agg::PushInfoOf(info);
-    const auto targets = agg::TargetsOf(parameters, num_parameters);
-    absl::Status status = views.status();
-    status.Update(read.status());
-    status.Update(targets.status());
-    if (!status.ok()) return status;
+    AGG_ASSIGN_OR_RETURN(
+        const auto views,
+        client->rows.ViewsOf(nullptr, gradient, num_gradients));
+    AGG_ASSIGN_OR_RETURN(const auto read, agg::PushInfoOf(info));
+    AGG_ASSIGN_OR_RETURN(const auto targets,
+                         agg::TargetsOf(parameters, num_parameters));
     agg::RunningRounds::Entry running(
-        &client->rounds, connected->MakeRound(*views, *read, *targets));
+        &client->rounds, connected->MakeRound(views, read, targets));
     return agg::Answered(running.round()->Outcome(), outcome);
   });
 }
 
 int32_t agg_copy(const agg_target* from, const agg_target* to, size_t count) {
   return agg::NoThrow([&]() -> absl::Status {
-    const auto sources = agg::TargetsOf(from, count);
-    const auto places = agg::TargetsOf(to, count);
-    absl::Status status = sources.status();
-    status.Update(places.status());
-    for (size_t i = 0; status.ok() && i < count; ++i) {
+    AGG_RETURN_IF_ERROR(agg::TargetsOf(from, count).status());
+    AGG_RETURN_IF_ERROR(agg::TargetsOf(to, count).status());
+    for (size_t i = 0; i < count; ++i) {
       if (from[i].num_elements == to[i].num_elements) continue;
-      status = agg::FieldError(absl::StrCat("to[", i, "].num_elements"),
-                               absl::StrCat(to[i].num_elements),
-                               absl::StrCat(from[i].num_elements));
+      return agg::FieldError(absl::StrCat("to[", i, "].num_elements"),
+                             absl::StrCat(to[i].num_elements),
+                             absl::StrCat(from[i].num_elements));
     }
-    if (!status.ok()) return status;
     for (size_t i = 0; i < count; ++i) {
       std::copy_n(from[i].data, from[i].num_elements, to[i].data);
     }
@@ -233,7 +228,7 @@ int32_t agg_copy(const agg_target* from, const agg_target* to, size_t count) {
 }
 
 int32_t agg_interrupt(agg_client* client) {
-  return agg::OfThisProcess(client, [&] {
+  return agg::OfThisProcess(client, "client", [&] {
     client->rounds.Cancel();
     return absl::OkStatus();
   });
@@ -284,7 +279,7 @@ int32_t agg_get_spec(agg_client* client, size_t index, agg_spec* spec) {
 }
 
 int32_t agg_next_event(agg_client* client, double timeout, agg_event* event) {
-  return agg::OfThisProcess(client, [&]() -> absl::Status {
+  return agg::OfThisProcess(client, "client", [&]() -> absl::Status {
     std::optional<agg::QueuedEvent> taken =
         client->events.Take(absl::Seconds(std::isnan(timeout) ? 0.0 : timeout));
     if (!taken.has_value()) return absl::NotFoundError("no event came");

@@ -28,6 +28,12 @@
 #include "worker_client/tensor_view.h"
 
 struct agg_operation {
+  explicit agg_operation(agg::Operation made) : operation(std::move(made)) {}
+  explicit agg_operation(const agg::PullOperation& made)
+      : operation(made), pull(made) {}
+  explicit agg_operation(const agg::RoundOperation& made)
+      : operation(made), pull(made), round(made) {}
+
   const int64_t process = getpid();
   agg::Operation operation;
   absl::optional<agg::PullOperation> pull;    // of what pulls
@@ -67,36 +73,14 @@ absl::Status Give(std::unique_ptr<agg_operation> made, agg_operation** out) {
   return status;
 }
 
-absl::Status Give(agg::Operation operation, agg_operation** out) {
-  auto made = std::make_unique<agg_operation>();
-  made->operation = std::move(operation);
-  return Give(std::move(made), out);
+template <typename Operation>
+absl::Status Give(const Operation& operation, agg_operation** out) {
+  return Give(std::make_unique<agg_operation>(operation), out);
 }
 
-absl::Status Give(agg::PullOperation operation, agg_operation** out) {
-  auto made = std::make_unique<agg_operation>();
-  made->operation = operation;
-  made->pull = std::move(operation);
-  return Give(std::move(made), out);
-}
-
-absl::Status Give(agg::RoundOperation operation, agg_operation** out) {
-  auto made = std::make_unique<agg_operation>();
-  made->operation = operation;
-  made->pull = operation;
-  made->round = std::move(operation);
-  return Give(std::move(made), out);
-}
-
-// `call`, unless the handle is null or its process is another one.
 template <typename Call>
 int32_t OfThisProcess(agg_operation* operation, const Call& call) {
-  if (operation == nullptr) {
-    return agg::Fail(AGG_INVALID_ARGUMENT, "operation is NULL");
-  }
-  const int32_t process =
-      agg::CheckProcess(operation->process, "this operation");
-  return process == AGG_OK ? agg::NoThrow(call) : process;
+  return agg::OfThisProcess(operation, "operation", call);
 }
 
 }  // namespace
@@ -136,15 +120,13 @@ int32_t agg_start_round(agg_client* client, const uint64_t* tensors,
                         const agg_push_info* info, const agg_target* parameters,
                         size_t num_parameters, agg_operation** operation) {
   return agg::Connected(client, [&](agg::AggClient* connected) {
-    const auto views =
-        SomeViews(client, connected->manifest(), tensors, gradient, count);
-    const auto read = agg::PushInfoOf(info);
-    const auto targets = agg::TargetsOf(parameters, num_parameters);
-    absl::Status status = views.status();
-    status.Update(read.status());
-    status.Update(targets.status());
-    if (!status.ok()) return status;
-    return Give(connected->StartRound(*views, *read, *targets), operation);
+    AGG_ASSIGN_OR_RETURN(
+        const auto views,
+        SomeViews(client, connected->manifest(), tensors, gradient, count));
+    AGG_ASSIGN_OR_RETURN(const auto read, agg::PushInfoOf(info));
+    AGG_ASSIGN_OR_RETURN(const auto targets,
+                         agg::TargetsOf(parameters, num_parameters));
+    return Give(connected->StartRound(views, read, targets), operation);
   });
 }
 
@@ -156,10 +138,10 @@ int32_t agg_start_reduce(agg_client* client, const char* what,
     if (values == nullptr && count > 0) {
       return agg::FieldError("values", "NULL", "`count` values");
     }
-    auto made = std::make_unique<agg_operation>();
-    made->reduction = std::make_shared<agg::Reduction>();
-    made->operation = connected->StartReduce(
-        what, absl::MakeConstSpan(values, count), made->reduction);
+    auto reduction = std::make_shared<agg::Reduction>();
+    auto made = std::make_unique<agg_operation>(connected->StartReduce(
+        what, absl::MakeConstSpan(values, count), reduction));
+    made->reduction = std::move(reduction);
     return Give(std::move(made), operation);
   });
 }
@@ -193,10 +175,8 @@ int32_t agg_resume_round(agg_client* client, agg_operation** operation) {
     if (!cancelled.has_value()) {
       return absl::NotFoundError("agg_interrupt has ended no agg_push_pull");
     }
-    auto made = std::make_unique<agg_operation>();
-    made->round = connected->ResumeRound(*cancelled);
-    made->pull = *made->round;
-    made->operation = *made->round;
+    auto made =
+        std::make_unique<agg_operation>(connected->ResumeRound(*cancelled));
     if (operation != nullptr) *operation = made.release();
     return absl::OkStatus();
   });

@@ -3,8 +3,6 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-
 namespace agg {
 
 CallAnswer& ThisThreads() {
@@ -21,12 +19,6 @@ int32_t CodeOf(const absl::Status& status) {
   ThisThreads().error.clear();
   if (status.ok()) return AGG_OK;
   return Fail(static_cast<int32_t>(status.code()), status.message());
-}
-
-int32_t CheckProcess(int64_t process, absl::string_view what) {
-  if (getpid() == process) return AGG_OK;
-  return Fail(AGG_FORKED, absl::StrCat("process ", getpid(), " is a fork of ",
-                                       process, ", which has ", what));
 }
 
 absl::Status Answered(absl::StatusOr<RoundOutcome> outcome, agg_outcome* out) {

@@ -9,21 +9,88 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
 #include "server/base/mutex.h"
 #include "worker_client/agg_client.h"
 #include "worker_client/c/agg_types.h"
 #include "worker_client/c/c_structs.h"
 #include "worker_client/c/event_queue.h"
-#include "worker_client/c/row_store.h"
-#include "worker_client/c/running_rounds.h"
 #include "worker_client/client_types.h"
+#include "worker_client/operation.h"
+
+namespace agg {
+
+// The rounds that run inside calls of the C ABI, for agg_interrupt.
+// Thread-safe.
+class RunningRounds {
+ public:
+  // One round, as long as this lives. REQUIRES: `rounds` outlives it.
+  class Entry {
+   public:
+    Entry(RunningRounds* rounds, RoundOperation round)
+        : rounds_(rounds), round_(std::move(round)) {
+      MutexLock lock(&rounds_->mutex_);
+      rounds_->cancelled_.reset();
+      rounds_->entries_.insert(this);
+    }
+    ~Entry() {
+      MutexLock lock(&rounds_->mutex_);
+      rounds_->entries_.erase(this);
+      if (told_ && absl::IsCancelled(round_.Status())) {
+        rounds_->cancelled_ = round_;
+      }
+    }
+    Entry(const Entry&) = delete;
+    Entry& operator=(const Entry&) = delete;
+
+    RoundOperation* round() { return &round_; }
+
+   private:
+    friend class RunningRounds;
+    RunningRounds* const rounds_;
+    RoundOperation round_;
+    bool told_ = false;  // to end; of the rounds' mutex
+  };
+
+  // Cancels those that there are.
+  void Cancel() {
+    std::vector<RoundOperation> rounds;
+    {
+      MutexLock lock(&mutex_);
+      for (Entry* entry : entries_) {
+        entry->told_ = true;
+        rounds.push_back(entry->round_);
+      }
+    }
+    for (RoundOperation& round : rounds) round.Cancel();
+  }
+
+  // The last one that Cancel has ended, once; nothing: another one has begun
+  // since, or there was none.
+  absl::optional<RoundOperation> TakeCancelled() {
+    MutexLock lock(&mutex_);
+    absl::optional<RoundOperation> taken;
+    taken.swap(cancelled_);
+    return taken;
+  }
+
+ private:
+  Mutex mutex_;
+  std::set<Entry*> entries_ ABSL_GUARDED_BY(mutex_);
+  absl::optional<RoundOperation> cancelled_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace agg
 
 struct agg_client {
   agg::ClientOptions options;
@@ -53,8 +120,6 @@ CallAnswer& ThisThreads();
 int32_t Fail(int32_t code, absl::string_view message);
 // The status's code; keeps its message.
 int32_t CodeOf(const absl::Status& status);
-// AGG_OK, or AGG_FORKED: this process is a fork of `process`, which has `what`.
-int32_t CheckProcess(int64_t process, absl::string_view what);
 // Keeps the outcome in ThisThreads() and fills in `out`, which may be null.
 absl::Status Answered(absl::StatusOr<RoundOutcome> outcome, agg_outcome* out);
 
@@ -71,18 +136,24 @@ int32_t NoThrow(const Call& call) {
   }
 }
 
-// `call`, unless the client is null or its process is another one.
-template <typename Call>
-int32_t OfThisProcess(agg_client* client, const Call& call) {
-  if (client == nullptr) return Fail(AGG_INVALID_ARGUMENT, "client is NULL");
-  const int32_t process = CheckProcess(client->process, "this client");
-  return process == AGG_OK ? NoThrow(call) : process;
+// `call`, unless the handle, which is a `what`, is null or its process is
+// another one.
+template <typename Handle, typename Call>
+int32_t OfThisProcess(const Handle* handle, const char* what,
+                      const Call& call) {
+  if (handle == nullptr) {
+    return Fail(AGG_INVALID_ARGUMENT, absl::StrCat(what, " is NULL"));
+  }
+  if (getpid() == handle->process) return NoThrow(call);
+  return Fail(AGG_FORKED,
+              absl::StrCat("process ", getpid(), " is a fork of ",
+                           handle->process, ", which has this ", what));
 }
 
 // `call(AggClient*)`, once it is connected.
 template <typename Call>
 int32_t Connected(agg_client* client, const Call& call) {
-  return OfThisProcess(client, [&]() -> absl::Status {
+  return OfThisProcess(client, "client", [&]() -> absl::Status {
     AggClient* const connected = client->connected;
     if (connected == nullptr) {
       return absl::FailedPreconditionError("agg_connect has not succeeded yet");

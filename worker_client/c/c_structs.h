@@ -1,15 +1,18 @@
-// Between the structs of agg_types.h and the client's: no call, no state.
+// Converts between the structs of agg_types.h and the client's; no calls.
 #ifndef AGG_WORKER_CLIENT_C_C_STRUCTS_H_
 #define AGG_WORKER_CLIENT_C_C_STRUCTS_H_
 
 #include <cstddef>
 #include <cstdint>
+#include <list>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/shard_plan.h"
+#include "server/base/mutex.h"
 #include "worker_client/c/agg_types.h"
 #include "worker_client/client_types.h"
 #include "worker_client/tensor_view.h"
@@ -52,6 +55,34 @@ absl::Status Fill(const agg_event& values, agg_event* event);
 OutcomeStore StoreOf(RoundOutcome outcome);
 // REQUIRES: `spec` outlives the result's use.
 agg_spec SpecOf(const TensorSpec& spec);
+
+// Keeps the row of one client where it lies in the shards' memory, and its
+// former ones. Views name it by a flag, since a tensor may lie in several
+// pieces. Thread-safe.
+class RowStore {
+ public:
+  // Sets what views with in_row mean from now on. Former rows stay, since
+  // pushes may still read their pieces: there is a new one only after a
+  // recovery.
+  void Keep(std::vector<RowView> row);
+
+  // Reads views as ViewsOf does; those with in_row are where the
+  // row lies. `tensors`: the tensor of each view, or null for the manifest's
+  // order. INVALID_ARGUMENT, besides, that names a view with in_row which no
+  // row that is kept has.
+  absl::StatusOr<std::vector<TensorView>> ViewsOf(const uint64_t* tensors,
+                                                  const agg_view* views,
+                                                  size_t count) const;
+
+ private:
+  mutable Mutex mutex_;
+  std::list<std::vector<RowView>> rows_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Fills in the first `capacity` pieces in the manifest's order; returns how
+// many there are.
+size_t FillPieces(const std::vector<RowView>& row, agg_piece* pieces,
+                  size_t capacity);
 
 }  // namespace agg
 

@@ -12,7 +12,6 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "server/base/status_macros.h"
-#include "worker_client/examples/split_mix.h"
 
 namespace agg {
 namespace {

@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "server/base/dcheck.h"
-#include "worker_client/examples/split_mix.h"
+#include "worker_client/examples/digits_data.h"
 
 namespace agg {
 namespace {

@@ -10,10 +10,12 @@
 // once.
 #include <signal.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,15 +25,19 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
+#include "absl/types/span.h"
+#include "proto/shard_plan.h"
 #include "proto/tls_options.h"
 #include "server/base/address.h"
 #include "server/base/field_error.h"
+#include "server/base/file_system.h"
 #include "server/base/flags.h"
 #include "server/base/status_macros.h"
 #include "server/base/utf8.h"
+#include "server/checkpoint/checkpoint_manifest.h"
+#include "server/checkpoint/checkpoint_reader.h"
 #include "worker_client/client_event.h"
 #include "worker_client/npz/npz.h"
-#include "worker_client/tools/checkpoint_model.h"
 #include "worker_client/tools/pull_model.h"
 #include "worker_client/tools/tls_flags.h"
 
@@ -72,6 +78,42 @@ Program AggPull(AggPullFlags* flags) {
     program.flags.push_back(std::move(flag));
   }
   return program;
+}
+
+absl::Status ReadTensors(CheckpointReader* reader,
+                         std::vector<NpzTensor>* tensors) {
+  const std::vector<Slice>& slices = reader->plan().slices;
+  for (const Slice& slice : slices) {
+    const absl::Span<float> values =
+        absl::MakeSpan((*tensors)[slice.tensor].values)
+            .subspan(static_cast<size_t>(slice.begin),
+                     static_cast<size_t>(slice.num_elements));
+    AGG_RETURN_IF_ERROR(reader->ReadSlice(slice.index, 0, values));
+  }
+  return absl::OkStatus();
+}
+
+// Reads a checkpoint as complete tensors, when no job is running. `folder`: with
+// manifest.json and all parts, under any name (server/checkpoint/README.md 1).
+// Compares all checksums. Errors name the file: DATA_LOSS and INVALID_ARGUMENT
+// if it is damaged, UNIMPLEMENTED if it is of a later release, else
+// FileSystem's.
+absl::StatusOr<PulledModel> ReadCheckpointModel(const std::string& folder) {
+  const std::unique_ptr<FileSystem> files = MakeSystemFiles();
+  AGG_ASSIGN_OR_RETURN(
+      const CheckpointManifest manifest,
+      ReadCheckpointManifest(files.get(), folder, absl::nullopt));
+  AGG_ASSIGN_OR_RETURN(CheckpointReader reader,
+                       CheckpointReader::Create(files.get(), folder, manifest));
+  // All parts before any memory for their tensors: a file that lacks what its
+  // manifest says costs nothing.
+  for (int i = 0; i < manifest.num_shards; ++i) {
+    AGG_RETURN_IF_ERROR(reader.VerifyPart(i));
+  }
+  PulledModel model = ZeroModel(manifest.tensors);
+  model.version = manifest.id.version;
+  AGG_RETURN_IF_ERROR(ReadTensors(&reader, &model.tensors));
+  return model;
 }
 
 absl::Status PullToFile(const AggPullFlags& flags) {

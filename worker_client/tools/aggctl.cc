@@ -14,7 +14,6 @@
 #include "worker_client/channel.h"
 #include "worker_client/tools/admin_client.h"
 #include "worker_client/tools/aggctl_commands.h"
-#include "worker_client/tools/aggctl_completion.h"
 #include "worker_client/tools/aggctl_flags.h"
 
 namespace agg {

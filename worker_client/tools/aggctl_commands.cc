@@ -15,11 +15,9 @@
 #include "server/base/version.h"
 #include "server/tls/tls_files.h"
 #include "worker_client/npz/npz.h"
-#include "worker_client/tools/aggctl_survival.h"
 #include "worker_client/tools/aggctl_tables.h"
 #include "worker_client/tools/pull_model.h"
 #include "worker_client/tools/text_table.h"
-#include "worker_client/tools/time_text.h"
 
 namespace agg {
 
@@ -77,10 +75,7 @@ class Session {
   }
 
   AggctlResult Tensors() {
-    v1::ListTensorsReply reply;
-    const AggctlResult result =
-        client_.Ask(&Admin::ListTensors, v1::ListTensorsRequest(), &reply);
-    return Show(result, reply, [&] { return TensorsTable(reply); });
+    return Ask(&Admin::ListTensors, v1::ListTensorsRequest(), TensorsTable);
   }
 
   // Each look asks for the rounds after the last one seen.
@@ -157,37 +152,29 @@ class Session {
     if (flags_.krum_selected.has_value()) {
       request.set_krum_selected(*flags_.krum_selected);
     }
-    v1::SetRuleReply reply;
-    const AggctlResult result = client_.Ask(&Admin::SetRule, request, &reply);
-    return Show(result, reply, [&] { return SetRuleText(reply); });
+    return Ask(&Admin::SetRule, request, SetRuleText);
   }
 
   AggctlResult Evict() {
     v1::EvictWorkerRequest request;
     request.set_rank(*flags_.rank);
     request.set_reason(flags_.reason);
-    v1::EvictWorkerReply reply;
-    const AggctlResult result =
-        client_.Ask(&Admin::EvictWorker, request, &reply);
-    return Show(result, reply, [&] { return EvictText(*flags_.rank, reply); });
+    return Ask(&Admin::EvictWorker, request,
+               [&](const v1::EvictWorkerReply& reply) {
+                 return EvictText(*flags_.rank, reply);
+               });
   }
 
   AggctlResult Drain() {
-    v1::DrainReply reply;
-    const AggctlResult result =
-        client_.Ask(&Admin::Drain, v1::DrainRequest(), &reply);
-    return Show(result, reply, [&] {
+    return Ask(&Admin::Drain, v1::DrainRequest(), [&](const v1::DrainReply&) {
       return absl::StrCat(client_.address(),
                           " finishes its round, refuses the rest, and ends\n");
     });
   }
 
   AggctlResult Checkpoint() {
-    v1::TakeCheckpointReply reply;
-    const AggctlResult result =
-        client_.Ask(&Admin::TakeCheckpoint, v1::TakeCheckpointRequest(), &reply,
-                    flags_.wait);
-    return Show(result, reply, [&] { return CheckpointText(reply); });
+    return Ask(&Admin::TakeCheckpoint, v1::TakeCheckpointRequest(),
+               CheckpointText, flags_.wait);
   }
 
   AggctlResult Restore() {
@@ -196,29 +183,21 @@ class Session {
     // Without one nothing is restored, and the answer is there at once.
     absl::optional<absl::Duration> wait;
     if (!flags_.argument.empty()) wait = flags_.wait;
-    v1::RestoreReply reply;
-    const AggctlResult result =
-        client_.Ask(&Admin::Restore, request, &reply, wait);
-    return Show(result, reply, [&] { return RestoreText(reply); });
+    return Ask(&Admin::Restore, request, RestoreText, wait);
   }
 
   AggctlResult Resume() {
-    v1::ResumeReply reply;
-    const AggctlResult result =
-        client_.Ask(&Admin::Resume, v1::ResumeRequest(), &reply, flags_.wait);
-    return Show(result, reply, [&] { return ResumeText(reply); });
+    return Ask(&Admin::Resume, v1::ResumeRequest(), ResumeText, flags_.wait);
   }
 
   AggctlResult SetLogLevel() {
     v1::SetLogLevelRequest request;
     request.set_level(flags_.argument);
-    v1::SetLogLevelReply reply;
-    const AggctlResult result =
-        client_.Ask(&Admin::SetLogLevel, request, &reply);
-    return Show(result, reply, [&] {
-      return absl::StrCat("log level ", flags_.argument, ", was ",
-                          reply.before(), "\n");
-    });
+    return Ask(&Admin::SetLogLevel, request,
+               [&](const v1::SetLogLevelReply& reply) {
+                 return absl::StrCat("log level ", flags_.argument, ", was ",
+                                     reply.before(), "\n");
+               });
   }
 
   AggctlResult Health() {
@@ -235,18 +214,13 @@ class Session {
           Emit(output_, absl::StrCat("aggctl ", kVersion, "\n"));
       if (!result.ok()) return result;
     }
-    v1::GetVersionReply reply;
-    const AggctlResult result =
-        client_.Ask(&Admin::GetVersion, v1::GetVersionRequest(), &reply);
-    return Show(result, reply, [&] { return VersionText(reply); });
+    return Ask(&Admin::GetVersion, v1::GetVersionRequest(), VersionText);
   }
 
   AggctlResult Audit() {
     v1::ListAuditRequest request;
     request.set_limit(flags_.last);
-    v1::ListAuditReply reply;
-    const AggctlResult result = client_.Ask(&Admin::ListAudit, request, &reply);
-    return Show(result, reply, [&] { return AuditTable(reply); });
+    return Ask(&Admin::ListAudit, request, AuditTable);
   }
 
   AggctlResult Pull() {
@@ -272,6 +246,17 @@ class Session {
   }
 
  private:
+  // Calls a method of Admin (AdminClient::Ask), and shows the reply.
+  template <typename Request, typename Reply, typename Text>
+  AggctlResult Ask(grpc::Status (Admin::*method)(grpc::ClientContext*,
+                                                 const Request&, Reply*),
+                   const Request& request, const Text& text,
+                   absl::optional<absl::Duration> wait = absl::nullopt) {
+    Reply reply;
+    const AggctlResult result = client_.Ask(method, request, &reply, wait);
+    return Show(result, reply, [&] { return text(reply); });
+  }
+
   // The reply as JSON, or what `text` makes of it.
   AggctlResult Show(const AggctlResult& result,
                     const google::protobuf::Message& reply,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
 #include "proto/tls_options.h"
@@ -63,6 +64,12 @@ Program AggctlProgram(AggctlFlags* out);
 // knows. Help comes before other errors.
 absl::StatusOr<AggctlFlags> ParseAggctlFlags(
     const std::vector<std::string>& arguments, const char* environment);
+
+// Makes from AggctlProgram a script for "bash", "zsh" or "fish" that completes
+// commands, each one's flags and arguments, and the values of those that have a
+// few; its first line says how to load it. "" for another shell. Needs the
+// shell alone.
+std::string AggctlCompletion(absl::string_view shell);
 
 }  // namespace agg
 

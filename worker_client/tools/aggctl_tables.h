@@ -37,6 +37,17 @@ std::string SetRuleText(const v1::SetRuleReply& reply);
 std::string EvictText(int rank, const v1::EvictWorkerReply& reply);
 std::string VersionText(const v1::GetVersionReply& reply);
 
+// The lines of `aggctl status` about recovery, copies and checkpoints: what is
+// waited for between two epochs, and what keeps the job. "" where
+// nothing is configured and nothing is waited for.
+std::string SurvivalText(const v1::StatusReply& status, absl::Time now);
+
+std::string CheckpointText(const v1::TakeCheckpointReply& reply);
+
+// What was done, and a line for each checkpoint that some shard sees.
+std::string RestoreText(const v1::RestoreReply& reply);
+std::string ResumeText(const v1::ResumeReply& reply);
+
 }  // namespace agg
 
 #endif  // AGG_WORKER_CLIENT_TOOLS_AGGCTL_TABLES_H_

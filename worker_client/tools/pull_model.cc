@@ -12,17 +12,18 @@
 #include "worker_client/tensor_view.h"
 
 namespace agg {
-namespace {
 
-// Zeroed tensors in the manifest's shapes.
-std::vector<NpzTensor> TensorsOf(const Manifest& manifest) {
-  std::vector<NpzTensor> tensors;
+PulledModel ZeroModel(const Manifest& manifest) {
+  PulledModel model;
+  model.num_parameters = NumElements(manifest);
   for (const TensorSpec& spec : manifest.tensors) {
-    tensors.push_back(NpzTensor{spec.name, spec.shape,
-                                std::vector<float>(NumElements(spec))});
+    model.tensors.push_back(
+        {spec.name, spec.shape, std::vector<float>(NumElements(spec))});
   }
-  return tensors;
+  return model;
 }
+
+namespace {
 
 // Pull waits for versions to come; a tool should not.
 absl::Status CheckPublished(AggClient* client, uint64_t version) {
@@ -52,9 +53,7 @@ absl::StatusOr<PulledModel> PullModel(const std::string& coordinator,
   options.token_file = token_file;
   AGG_ASSIGN_OR_RETURN(std::unique_ptr<AggClient> client,
                        AggClient::Connect(options));
-  PulledModel model;
-  model.num_parameters = NumElements(client->manifest());
-  model.tensors = TensorsOf(client->manifest());
+  PulledModel model = ZeroModel(client->manifest());
   std::vector<MutableTensorView> views;
   for (NpzTensor& tensor : model.tensors) {
     views.emplace_back(tensor.name, absl::MakeSpan(tensor.values));

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
+#include "proto/shard_plan.h"
 #include "proto/tls_options.h"
 #include "worker_client/client_event.h"
 #include "worker_client/npz/npz.h"
@@ -21,6 +22,9 @@ struct PulledModel {
   int64_t num_parameters = 0;
   std::vector<NpzTensor> tensors;  // manifest order
 };
+
+// Returns version 0 of such a job, of zeros.
+PulledModel ZeroModel(const Manifest& manifest);
 
 using EventCallback = std::function<void(const ClientEvent&)>;
 

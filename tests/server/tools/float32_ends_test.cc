@@ -24,7 +24,7 @@
 #include "tests/reference/row_statistics.h"
 #include "tests/reference/vectors.h"
 #include "tests/server/combine/test_rows.h"
-#include "worker_client/npz/npy_reader.h"
+#include "worker_client/npz/npy.h"
 
 namespace agg {
 namespace {

@@ -13,7 +13,6 @@
 #include "worker_client/examples/digits_data.h"
 #include "worker_client/examples/digits_model.h"
 #include "worker_client/examples/digits_trainer.h"
-#include "worker_client/examples/split_mix.h"
 
 namespace agg {
 namespace {

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "server/base/npy_header.h"
-#include "worker_client/npz/npy_reader.h"
+#include "worker_client/npz/npy.h"
 
 namespace {
 

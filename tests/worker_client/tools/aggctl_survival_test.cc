@@ -1,9 +1,8 @@
-#include "worker_client/tools/aggctl_survival.h"
-
 #include <string>
 
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
+#include "worker_client/tools/aggctl_tables.h"
 
 namespace agg {
 namespace {

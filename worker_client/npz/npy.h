@@ -1,11 +1,12 @@
-// Reads a matrix of gradients from a NumPy .npy file.
-#ifndef AGG_WORKER_CLIENT_NPZ_NPY_READER_H_
-#define AGG_WORKER_CLIENT_NPZ_NPY_READER_H_
+// NumPy .npy files: a matrix of gradients is read, a vector written.
+#ifndef AGG_WORKER_CLIENT_NPZ_NPY_H_
+#define AGG_WORKER_CLIENT_NPZ_NPY_H_
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 
@@ -26,13 +27,18 @@ struct NpyMatrix {
 // More rows than a job has workers: probably a d x P file.
 inline constexpr int64_t kMaxNpyRows = 4096;
 
-// The .npy formats 1.0, 2.0 and 3.0 holding little-endian float16, float32 or
-// float64 ('<f2', '<f4', '<f8') in C order with shape (P, d), 1 <= P <=
-// kMaxNpyRows. d may be 0. The file's size must be exactly what its header
+// Reads the .npy formats 1.0, 2.0 and 3.0 holding little-endian float16,
+// float32 or float64 ('<f2', '<f4', '<f8') in C order with shape (P, d), 1 <= P
+// <= kMaxNpyRows. d may be 0. The file's size must be exactly what its header
 // says. Errors, each naming the file and what is wrong: NOT_FOUND if it cannot
 // be read, INVALID_ARGUMENT for anything else that is not as above.
 absl::StatusOr<NpyMatrix> ReadNpyMatrix(const std::string& path);
 
+// Writes a float64 array of shape (values.size(),), format 1.0. Replaces an
+// existing file. UNAVAILABLE, naming the file, if it cannot be written.
+absl::Status WriteNpyVector(const std::string& path,
+                            absl::Span<const double> values);
+
 }  // namespace agg
 
-#endif  // AGG_WORKER_CLIENT_NPZ_NPY_READER_H_
+#endif  // AGG_WORKER_CLIENT_NPZ_NPY_H_

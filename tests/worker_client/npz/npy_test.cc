@@ -1,4 +1,4 @@
-#include "worker_client/npz/npy_reader.h"
+#include "worker_client/npz/npy.h"
 
 #include <sys/stat.h>
 
@@ -12,7 +12,6 @@
 #include "gtest/gtest.h"
 #include "tests/worker_client/npz/malformed_npy.h"
 #include "tests/worker_client/npz/npy_files.h"
-#include "worker_client/npz/npy_writer.h"
 
 namespace agg {
 namespace {

@@ -1,23 +1,27 @@
 // Compares the file's size with what its header promises before memory is
 // allocated.
-#include "worker_client/npz/npy_reader.h"
+#include "worker_client/npz/npy.h"
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <string>
 #include <system_error>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "kernels/narrow_float.h"
+#include "server/base/atomic_file.h"
 #include "server/base/npy_header.h"
 #include "server/base/status_macros.h"
 
 namespace agg {
+
 namespace {
 
 // This tool, like the server, runs on little-endian machines only.
@@ -127,6 +131,18 @@ absl::StatusOr<NpyMatrix> ReadNpyMatrix(const std::string& path) {
     }
   }
   return matrix;
+}
+
+absl::Status WriteNpyVector(const std::string& path,
+                            absl::Span<const double> values) {
+  std::string bytes =
+      FormatNpyHeader("<f8", {static_cast<int64_t>(values.size())});
+  bytes.append(reinterpret_cast<const char*>(values.data()),
+               values.size() * sizeof(double));
+  const absl::Status status = WriteFile(path, bytes);
+  if (status.ok()) return status;
+  return absl::UnavailableError(
+      OutputError("the output", path, status).message());
 }
 
 }  // namespace agg
