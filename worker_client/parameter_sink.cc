@@ -167,24 +167,20 @@ absl::Status ParameterSink::CopySlice(uint32_t index, uint64_t offset,
     return absl::OkStatus();
   }
   const bool is_direct = IsDirect(slice, region);
-  absl::StatusOr<float*> to = nullptr;
-  absl::Status status;
+  float* to = nullptr;
   if (is_direct) {
-    status = Deliver(slice, reinterpret_cast<const float*>(from));
+    AGG_RETURN_IF_ERROR(Deliver(slice, reinterpret_cast<const float*>(from)));
   } else {
-    to = PlaceOf(slice);
-    status = to.status();
-    if (status.ok()) CopyElements(slice, from, *to);
+    AGG_ASSIGN_OR_RETURN(to, PlaceOf(slice));
+    CopyElements(slice, from, to);
   }
-  if (!status.ok()) return status;
   // Who waits for the slice's tensor may read it from here on.
   if (!region.Holds(generation)) {
     return absl::AbortedError(
         absl::StrCat("version ", target_.version,
                      " was replaced while it was being copied"));
   }
-  if (!is_direct) status = Deliver(slice, *to);
-  if (!status.ok()) return status;
+  if (!is_direct) AGG_RETURN_IF_ERROR(Deliver(slice, to));
   landed_[index] = true;
   arrivals_->Land(static_cast<int32_t>(index));
   return absl::OkStatus();
@@ -193,36 +189,35 @@ absl::Status ParameterSink::CopySlice(uint32_t index, uint64_t offset,
 absl::Status ParameterSink::CheckPlaced(int shard,
                                         const v1::PullFrame& frame) const {
   const v1::FrameMeta& meta = frame.meta();
-  absl::Status status = CheckMeta(meta, target_);
-  if (status.ok() && meta.slices_size() != frame.place().offsets_size()) {
+  AGG_RETURN_IF_ERROR(CheckMeta(meta, target_));
+  if (meta.slices_size() != frame.place().offsets_size()) {
     return UnexpectedFrame(absl::StrCat(meta.slices_size(), " slices at ",
                                         frame.place().offsets_size(),
                                         " places"));
   }
-  for (int i = 0; status.ok() && i < meta.slices_size(); ++i) {
-    status = CheckSlice(shard, meta.slices(i));
+  for (const uint32_t index : meta.slices()) {
+    AGG_RETURN_IF_ERROR(CheckSlice(shard, index));
   }
-  return status;
+  return absl::OkStatus();
 }
 
 absl::Status ParameterSink::LandPlaced(int shard, const v1::PullFrame& frame,
                                        const VersionRegion& region) {
   const v1::SnapshotPlace& place = frame.place();
-  absl::Status status = CheckPlaced(shard, frame);
-  for (int i = 0; status.ok() && i < place.offsets_size(); ++i) {
+  AGG_RETURN_IF_ERROR(CheckPlaced(shard, frame));
+  for (int i = 0; i < place.offsets_size(); ++i) {
     const uint32_t index = frame.meta().slices(i);
-    status = CheckSlice(shard, index);  // it may come twice in the frame
-    if (!status.ok()) break;
-    status = CopySlice(index, place.offsets(i), place.generation(), region);
+    AGG_RETURN_IF_ERROR(CheckSlice(shard, index));  // it may come twice in it
+    AGG_RETURN_IF_ERROR(
+        CopySlice(index, place.offsets(i), place.generation(), region));
   }
-  return status;
+  return absl::OkStatus();
 }
 
 absl::Status ParameterSink::LandPlaced(int shard, const v1::PullFrame& frame,
                                        const ParametersByDevice& parameters) {
   const v1::SnapshotPlace& place = frame.place();
-  absl::Status status = CheckPlaced(shard, frame);
-  if (!status.ok()) return status;
+  AGG_RETURN_IF_ERROR(CheckPlaced(shard, frame));
   std::map<int, std::vector<DeviceParameters::Place>> copies;  // by device
   for (int i = 0; i < place.offsets_size(); ++i) {
     const uint32_t index = frame.meta().slices(i);
@@ -241,6 +236,7 @@ absl::Status ParameterSink::LandPlaced(int shard, const v1::PullFrame& frame,
                               bound_.views[slice.tensor].data + slice.begin,
                               bytes});
   }
+  absl::Status status;
   for (const auto& [device, places] : copies) {  // all at once
     status.Update(parameters.at(device)->Begin(places));
   }
@@ -264,20 +260,17 @@ absl::Status ParameterSink::Land(int shard, const grpc::ByteBuffer& frame) {
 }
 
 absl::Status ParameterSink::Land(int shard, FrameReader* reader) {
-  absl::Status status = CheckMeta(reader->meta(), target_);
-  if (status.ok() &&
-      reader->meta().slices_size() != reader->meta().crc32c_size()) {
-    return UnexpectedFrame(
-        absl::StrCat(reader->meta().slices_size(), " slices with ",
-                     reader->meta().crc32c_size(), " checksums"));
+  const v1::FrameMeta& meta = reader->meta();
+  AGG_RETURN_IF_ERROR(CheckMeta(meta, target_));
+  if (meta.slices_size() != meta.crc32c_size()) {
+    return UnexpectedFrame(absl::StrCat(meta.slices_size(), " slices with ",
+                                        meta.crc32c_size(), " checksums"));
   }
-  for (int i = 0; status.ok() && i < reader->meta().slices_size(); ++i) {
-    status = LandSlice(shard, i, reader);
+  for (int i = 0; i < meta.slices_size(); ++i) {
+    AGG_RETURN_IF_ERROR(LandSlice(shard, i, reader));
   }
-  if (status.ok() && reader->remaining_bytes() != 0) {
-    return UnexpectedFrame("its payload is longer than its slices");
-  }
-  return status;
+  if (reader->remaining_bytes() == 0) return absl::OkStatus();
+  return UnexpectedFrame("its payload is longer than its slices");
 }
 
 absl::Status ParameterSink::CheckComplete(int shard) const {

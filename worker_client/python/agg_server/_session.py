@@ -6,8 +6,7 @@ import ctypes
 import functools
 import logging
 import time
-import types
-from typing import Any, Callable, Optional, Sequence, Type, TypeVar, cast
+from typing import Any, Callable, Optional, Sequence, cast
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from agg_server import _abi
 from agg_server._calls import LOOK_SECONDS, Calls
 from agg_server._inside import inside
 from agg_server._operation import Memories, Operation
-from agg_server._untraced import untraced_calls
+from agg_server._untraced import Closing, untraced_calls
 from agg_server.errors import NotNow, ShardLost, Timeout
 from agg_server.options import ClientOptions, fields_of
 from agg_server.outcome import (Info, Job, Outcome, TensorSpec, job_of,
@@ -32,8 +31,6 @@ _POLL_SECONDS, _MAX_POLL_SECONDS = 0.2, 2.0
 _CONNECT_SECONDS = 30.0
 # When it is said who is waited for, and when again.
 _SAY_SECONDS, _SAY_AGAIN_SECONDS = 5.0, 60.0
-
-_Self = TypeVar("_Self", bound="Member")
 
 # Sums, whose ranks are in them, whose are not.
 Sums = tuple[np.ndarray, list[int], list[int]]
@@ -403,7 +400,7 @@ class Session(Calls):
 
 
 @untraced_calls
-class Member:
+class Member(Closing):
     """A worker or an observer of a job, for as long as its session lasts."""
 
     _session: Session
@@ -426,14 +423,6 @@ class Member:
     def close(self) -> None:
         """Leaves the job. When its last worker leaves, a job has finished."""
         self._session.close()
-
-    def __enter__(self: _Self) -> _Self:
-        return self
-
-    def __exit__(self, kind: Optional[Type[BaseException]],
-                 error: Optional[BaseException],
-                 trace: Optional[types.TracebackType]) -> None:
-        self.close()
 
 
 def await_seed(coordinator: str, timeout: Optional[float],

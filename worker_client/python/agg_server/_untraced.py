@@ -11,10 +11,11 @@ from __future__ import annotations
 import functools
 import sys
 import types
-from typing import Any, Callable, Type, TypeVar, cast
+from typing import Any, Callable, Optional, Type, TypeVar, cast
 
 _Call = TypeVar("_Call", bound=Callable[..., Any])
 _Class = TypeVar("_Class")
+_Self = TypeVar("_Self", bound="Closing")
 
 # What a class's users call besides names without an underscore.
 _SPECIAL = ("__init__", "__call__", "__enter__", "__exit__")
@@ -54,4 +55,21 @@ def untraced_calls(cls: Type[_Class]) -> Type[_Class]:
     return cls
 
 
-__all__ = ["untraced", "untraced_calls"]
+@untraced_calls
+class Closing:
+    """What a `with` statement closes at its end."""
+
+    def close(self) -> None:
+        """Again: nothing."""
+        raise NotImplementedError
+
+    def __enter__(self: _Self) -> _Self:
+        return self
+
+    def __exit__(self, kind: Optional[Type[BaseException]],
+                 error: Optional[BaseException],
+                 trace: Optional[types.TracebackType]) -> None:
+        self.close()
+
+
+__all__ = ["Closing", "untraced", "untraced_calls"]

@@ -10,11 +10,10 @@ import shutil
 import subprocess
 import tempfile
 import time
-import types
 import weakref
-from typing import IO, Any, List, Mapping, Optional, Type, Union
+from typing import IO, Any, List, Mapping, Optional, Union
 
-from agg_server._untraced import untraced_calls
+from agg_server._untraced import Closing, untraced_calls
 from agg_server.errors import Error, ManifestError
 
 _START_SECONDS = 60.0
@@ -129,7 +128,7 @@ def _remove(folder: pathlib.Path) -> None:
 
 
 @untraced_calls
-class LocalServer:
+class LocalServer(Closing):
     """One job; a process for each of its shards, on loopback.
 
         with agg.LocalServer(shards=2, workers=4, rule="adasum", lr=0.05) as s:
@@ -261,11 +260,3 @@ class LocalServer:
                     + last_lines(self.folder / f"shard{ordinal}.log"))
             time.sleep(0.005)
         return "127.0.0.1:" + port_file.read_text().strip()
-
-    def __enter__(self) -> "LocalServer":
-        return self
-
-    def __exit__(self, kind: Optional[Type[BaseException]],
-                 error: Optional[BaseException],
-                 trace: Optional[types.TracebackType]) -> None:
-        self.close()

@@ -22,10 +22,9 @@ import subprocess
 import tempfile
 import threading
 import time
-import types
-from typing import (Any, Callable, Mapping, Optional, Sequence, Type,
-                    Union)
+from typing import Any, Callable, Mapping, Optional, Sequence, Union
 
+from agg_server._untraced import Closing
 from agg_server.errors import Error
 from agg_server.local_server import (Value, binary_path, job_fields,
                                      last_lines, text_form)
@@ -128,7 +127,7 @@ def _work(function: Callable[..., Any], rank: int,
     return function(rank, *arguments)
 
 
-class RayJob:
+class RayJob(Closing):
     """One job on the cluster of ray.init().
 
     A shard that is lost comes back on its node, with its state from its
@@ -261,14 +260,6 @@ class RayJob:
             if address not in found:
                 found.append(address)
         return found
-
-    def __enter__(self) -> "RayJob":
-        return self
-
-    def __exit__(self, kind: Optional[Type[BaseException]],
-                 error: Optional[BaseException],
-                 trace: Optional[types.TracebackType]) -> None:
-        self.close()
 
 
 _RETRYABLE = [kind for kind in Error.__subclasses__() if kind.retryable]
