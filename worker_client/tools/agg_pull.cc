@@ -93,11 +93,11 @@ absl::Status ReadTensors(CheckpointReader* reader,
   return absl::OkStatus();
 }
 
-// Reads a checkpoint as complete tensors, when no job is running. `folder`: with
-// manifest.json and all parts, under any name (server/checkpoint/README.md 1).
-// Compares all checksums. Errors name the file: DATA_LOSS and INVALID_ARGUMENT
-// if it is damaged, UNIMPLEMENTED if it is of a later release, else
-// FileSystem's.
+// Reads a checkpoint as complete tensors, when no job is running. `folder`:
+// with manifest.json and all parts, under any name (server/checkpoint/README.md
+// 1). Compares all checksums. Errors name the file: DATA_LOSS and
+// INVALID_ARGUMENT if it is damaged, UNIMPLEMENTED if it is of a later release,
+// else FileSystem's.
 absl::StatusOr<PulledModel> ReadCheckpointModel(const std::string& folder) {
   const std::unique_ptr<FileSystem> files = MakeSystemFiles();
   AGG_ASSIGN_OR_RETURN(
