@@ -22,6 +22,14 @@ def arrays(value=0.0):
 
 class ClientTest(JobCase):
 
+    def two_clients(self):
+        server = self.serve(workers=2, lr=1.0)
+        clients = [agg.Client(arrays(), server.address, rank)
+                   for rank in (0, 1)]
+        for client in clients:
+            self.addCleanup(client.close)
+        return clients
+
     def test_two_workers_two_shards(self):
         server = self.serve(shards=2, workers=2, lr=0.5)
 
@@ -344,10 +352,7 @@ class ClientTest(JobCase):
 
     def test_a_client_leaves_where_no_thread_starts_any_more(self):
         """As in Python 3.12's atexit functions."""
-        server = self.serve(workers=2, lr=1.0)
-        other = agg.Client(arrays(), server.address, 1)
-        self.addCleanup(other.close)
-        client = agg.Client(arrays(), server.address, 0)
+        client, other = self.two_clients()
         with mock.patch.object(
                 threading.Thread, "start", side_effect=RuntimeError(
                     "can't create new thread at interpreter shutdown")):
@@ -356,10 +361,7 @@ class ClientTest(JobCase):
         self.assertEqual(other.step(arrays(1.0)).ranks, (1,))
 
     def test_close_ends_a_call_of_another_thread(self):
-        server = self.serve(workers=2, lr=1.0)
-        other = agg.Client(arrays(), server.address, 1)
-        self.addCleanup(other.close)
-        client = agg.Client(arrays(), server.address, 0)
+        client, other = self.two_clients()
         waits, ended = threading.Event(), []
         drain = client._session._drain_events
 
@@ -409,11 +411,7 @@ class ClientTest(JobCase):
         self.assertEqual(x["b"], -11)
 
     def test_numbers_beside_the_model(self):
-        server = self.serve(workers=2, lr=1.0)
-        clients = self.team(2, lambda rank: agg.Client(
-            arrays(), server.address, rank))
-        for client in clients:
-            self.addCleanup(client.close)
+        clients = self.two_clients()
         found = self.team(2, lambda rank: clients[rank].reduce(
             {"accuracy": 0.5 + rank, "rows": np.full((2, 2), float(rank))},
             examples=[1, 3][rank]))

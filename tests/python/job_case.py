@@ -6,6 +6,7 @@ one, with its binaries, instead of the tree's.
 """
 
 import inspect
+import multiprocessing
 import os
 import pathlib
 import sys
@@ -77,6 +78,21 @@ class JobCase(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         return pathlib.Path(folder.name)
+
+    def run_processes(self, target, arguments, seconds=2 * WAIT):
+        """target(*each) for each of the arguments in a process of its own, a
+        fork of one that has imported the target's module: all end well."""
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([target.__module__])
+        processes = [context.Process(target=target, args=each)
+                     for each in arguments]
+        for process in processes:
+            process.start()
+            self.addCleanup(process.kill)
+        for process in processes:
+            process.join(seconds)
+        self.assertEqual([p.exitcode for p in processes],
+                         [0] * len(processes))
 
     def team(self, number, run):
         """run(rank) in a thread for each rank; their results, by rank."""

@@ -1,6 +1,5 @@
 """Adasum's properties through agg.allreduce, with four processes."""
 
-import multiprocessing
 import unittest
 
 import torch
@@ -20,18 +19,9 @@ class AdasumTest(JobCase):
         """(case, dtype, bound), each a round."""
         server = self.serve(shards=2, workers=adasum_job.WORKERS,
                             rule="adasum", optimizer="none")
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["tests.python.torch.adasum_job"])
-        processes = [context.Process(target=adasum_job.run,
-                                     args=(rank, server.address, cases))
-                     for rank in range(adasum_job.WORKERS)]
-        for process in processes:
-            process.start()
-            self.addCleanup(process.kill)
-        for process in processes:
-            process.join(4 * WAIT)
-        self.assertEqual([p.exitcode for p in processes],
-                         [0] * adasum_job.WORKERS)
+        self.run_processes(
+            adasum_job.run, [(rank, server.address, cases)
+                             for rank in range(adasum_job.WORKERS)], 4 * WAIT)
 
     def test_orthogonal_rows_add_up_and_parallel_ones_average(self):
         self.run_cases(*[

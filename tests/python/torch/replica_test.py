@@ -432,23 +432,21 @@ class LateTest(TorchCase):
                 for each in (worker, *[m[1] for m in members]):
                     each.close()
 
-    def test_one_that_says_that_it_has_them_is_compared(self):
-        server, _ = self.begin(2, {}, 1)
-        with self.assertLogs("agg_server", "WARNING"):
-            net, worker, opt, _ = self.make(server, 2)
-            self.addCleanup(worker.close)
-            worker.mark_start()
-            self.join(worker, lambda: train(net, opt, 2, [worker.version]))
-        self.assertEqual(worker.last.differing_ranks, (2,))
-
-    def test_one_that_has_loaded_something_is_compared(self):
-        server, _ = self.begin(2, {}, 1)
-        with self.assertLogs("agg_server", "WARNING"):
-            net, worker, opt, _ = self.make(server, 2)
-            self.addCleanup(worker.close)
-            net.load_state_dict(net_of(3).state_dict())
-            self.join(worker, lambda: train(net, opt, 2, [worker.version]))
-        self.assertEqual(worker.last.differing_ranks, (2,))
+    def test_one_that_says_that_it_has_them_or_has_loaded_some_is_compared(
+            self):
+        for loads in (False, True):
+            with self.subTest(loads=loads):
+                server, _ = self.begin(2, {}, 1)
+                with self.assertLogs("agg_server", "WARNING"):
+                    net, worker, opt, _ = self.make(server, 2)
+                    self.addCleanup(worker.close)
+                    if loads:
+                        net.load_state_dict(net_of(3).state_dict())
+                    else:
+                        worker.mark_start()
+                    self.join(worker, lambda: train(net, opt, 2,
+                                                    [worker.version]))
+                self.assertEqual(worker.last.differing_ranks, (2,))
 
     def test_all_that_start_again_begin_with_the_newest_checkpoint(self):
         server, members = self.begin(2, {"on_divergence": "fail"}, 1)

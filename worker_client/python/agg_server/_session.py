@@ -66,11 +66,6 @@ class Session(Calls):
         self._call(lambda: self._lib.agg_seed_or_pull(
             self._handle, targets.array, targets.count), keep)
 
-    def seed_file(self, path: str) -> None:
-        """As AggClient::SeedFile."""
-        self._call(lambda: self._lib.agg_seed_file(
-            self._handle, path.encode(), None))
-
     def round(self, gradient: Memories, info: Info, parameters: Memories,
               keep: Any, tensors: Optional[Sequence[int]] = None) -> Outcome:
         """As AggClient::StartRound, and its outcome.
