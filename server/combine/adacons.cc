@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "server/base/dcheck.h"
-#include "server/combine/gram_stats.h"
-#include "server/combine/mean.h"
+#include "server/combine/gram_matrix.h"
+#include "server/combine/means.h"
 
 namespace agg {
 namespace {

@@ -8,7 +8,6 @@
 #include "absl/types/span.h"
 #include "server/combine/combination_rule.h"
 #include "server/combine/gram_matrix.h"
-#include "server/combine/rule_state.h"
 
 namespace agg {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "server/base/dcheck.h"
-#include "server/combine/gram_stats.h"
+#include "server/combine/gram_matrix.h"
 
 namespace agg {
 

@@ -4,12 +4,23 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "absl/types/span.h"
 #include "server/combine/gram_matrix.h"
-#include "server/combine/rule_state.h"
 
 namespace agg {
+
+// The memory of one rule in one segment from one round to the next: plain
+// numbers, whose meaning only the rule knows (AdaCons: its sorted momentum). So
+// any rule's state is copied, compared and stored in the same way. Empty before
+// the rule's first round, and always for a rule without the trait kKeepsState.
+//
+// Every value has the unit of a gradient: it doubles when all rows double.
+// Tools that compute in other units (agg_combine) rely on this.
+struct RuleState {
+  std::vector<double> values;
+};
 
 // What a job may choose about the rule AdaCons. Apart from adacons.h, since the
 // interface of all rules hands it on.

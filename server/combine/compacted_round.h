@@ -8,7 +8,6 @@
 
 #include "absl/types/span.h"
 #include "server/combine/gram_matrix.h"
-#include "server/combine/row_info.h"
 
 namespace agg {
 

@@ -11,19 +11,14 @@
 #include "absl/strings/str_format.h"
 #include "absl/types/span.h"
 #include "server/combine/adasum.h"
-#include "server/combine/clipping.h"
 #include "server/combine/combination_rule.h"
-#include "server/combine/equal_rows.h"
 #include "server/combine/gram_matrix.h"
-#include "server/combine/gram_stats.h"
-#include "server/combine/orthogonality.h"
 #include "server/combine/outliers.h"
-#include "server/combine/rule_runner.h"
 #include "server/combine/rule_table.h"
-#include "server/combine/schedule.h"
 #include "server/combine/step_scale.h"
 
 namespace agg {
+
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -257,6 +252,74 @@ Decision Decide(const CombineOptions& options, const CombineState& state,
   ReportOrthogonality(options.rule, round, absl::MakeConstSpan(results),
                       &decision);
   return decision;
+}
+
+RuleRunner::RuleRunner(const RuleOptions& options, const CompactedRound& round,
+                       std::vector<RuleState>* states)
+    : options_(options),
+      round_(round),
+      per_tensor_(options.scope == Scope::kPerTensor),
+      rule_(options.rule->make()),
+      states_(*states) {
+  states_.resize(options.rule->Has(kKeepsState) ? num_segments() : 0);
+}
+
+size_t RuleRunner::num_segments() const {
+  return per_tensor_ ? round_.tensors.size() : 1;
+}
+
+const GramMatrix& RuleRunner::gram(size_t segment) const {
+  return per_tensor_ ? round_.tensors[segment] : round_.total;
+}
+
+RuleResult RuleRunner::Run(size_t segment,
+                           std::vector<std::vector<double>>* weights) {
+  RuleState none;
+  RuleState* const state = states_.empty() ? &none : &states_[segment];
+  const RuleInput input{gram(segment), round_.examples, options_.adacons,
+                        options_.krum, options_.geometric_median};
+  std::vector<double> coefficients(round_.num_rows());
+  const RuleResult result =
+      rule_->Combine(input, state, absl::MakeSpan(coefficients));
+  weights->push_back(std::move(coefficients));
+  return result;
+}
+
+bool RuleRunner::NeedsCompensated(size_t segment,
+                                  const RuleResult& result) const {
+  return options_.rule->Has(kMeasuresCancellation) &&
+         result.kappa > options_.kappa_limit && !gram(segment).compensated();
+}
+
+void SolvePlainAdasum(const CompactedRound& round, size_t begin,
+                      absl::Span<AdasumResult> results) {
+  AdasumSolver solver;
+  std::vector<double> weights(round.num_rows());
+  for (size_t i = 0; i < results.size(); ++i) {
+    results[i] = solver.Solve(round.tensors[begin + i], AdasumVariant::kPlain,
+                              absl::MakeSpan(weights));
+  }
+}
+
+void ReportOrthogonality(const RuleOptions& rule, const CompactedRound& round,
+                         absl::Span<const AdasumResult> results,
+                         Decision* decision) {
+  if (!decision->lacks_orthogonality) return;
+  decision->lacks_orthogonality = false;
+  const bool has_kappa =
+      decision->per_tensor && rule.rule->Has(kMeasuresCancellation);
+  // In the order of the tensors, whoever solved them: the sum has the same bits
+  // for any number of threads.
+  double sum = 0.0;
+  for (size_t t = 0; t < round.tensors.size(); ++t) {
+    const AdasumResult& adasum = results[t];
+    SegmentReport& report = decision->tensors[t];
+    report.orthogonality =
+        Orthogonality(adasum.norm_squared, round.tensors[t].Trace());
+    if (!has_kappa) report.kappa = adasum.kappa;
+    sum += adasum.norm_squared;
+  }
+  decision->orthogonality = Orthogonality(sum, round.total.Trace());
 }
 
 }  // namespace agg

@@ -4,15 +4,36 @@
 #ifndef AGG_SERVER_COMBINE_DECISION_H_
 #define AGG_SERVER_COMBINE_DECISION_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/types/span.h"
+#include "server/combine/adasum.h"
+#include "server/combine/combination_rule.h"
 #include "server/combine/compacted_round.h"
+#include "server/combine/gram_matrix.h"
 #include "server/combine/options.h"
-#include "server/combine/round_input.h"
+#include "server/combine/step_scale.h"
 
 namespace agg {
+
+// State that is carried from round to round (later: checkpointed). A rule that
+// keeps none has no entries.
+struct CombineState {
+  std::vector<RuleState> rule;  // the applied rule's, one per segment
+  std::vector<std::vector<RuleState>> shadow_rules;  // each rule's, the same
+  StepScaleState step_scale;
+};
+
+// Input to Decide. Grams have one entry per tensor, P x P over `rows`.
+struct RoundInput {
+  int64_t version = 0;
+  std::vector<RowInfo> rows;        // rank order
+  std::vector<GramMatrix> tensors;  // as pushed; compensated where asked for
+};
 
 // One tensor's numbers for the report. Undefined values are NaN.
 struct SegmentReport {
@@ -96,6 +117,53 @@ Decision Decide(const CombineOptions& options, const CombineState& state,
 Decision DecideCoefficients(const CombineOptions& options,
                             const CombineState& state, int64_t version,
                             const CompactedRound& round);
+
+// One rule on the segments of one round, for the applied rule and for shadow
+// rules alike: chooses each segment's Gram matrix and state. A segment is a
+// tensor under the scope per_tensor, and the sum of all tensors under the scope
+// global. Lives as long as one round's decision; the arguments must outlive it.
+class RuleRunner {
+ public:
+  // *states gets one entry per segment, new ones empty; none if the rule keeps
+  // no state.
+  RuleRunner(const RuleOptions& options, const CompactedRound& round,
+             std::vector<RuleState>* states);
+
+  // Tensors under per_tensor scope, else 1.
+  size_t num_segments() const;
+  const GramMatrix& gram(size_t segment) const;
+
+  // Appends the segment's coefficients over the round's kept rows to *weights
+  // and advances its state.
+  RuleResult Run(size_t segment, std::vector<std::vector<double>>* weights);
+
+  // Whether a result of the segment needs its Gram matrix again, compensated.
+  bool NeedsCompensated(size_t segment, const RuleResult& result) const;
+
+ private:
+  const RuleOptions& options_;
+  const CompactedRound& round_;
+  const bool per_tensor_;
+  const std::unique_ptr<CombinationRule> rule_;
+  std::vector<RuleState>& states_;
+};
+
+// Orthogonality and kappa of each tensor: what plain Adasum would make of it,
+// whatever the rule. No coefficient depends on it, so that it may be computed
+// while the shards already update, by several threads: they share the first of
+// these calls, and one adds up the second's sums in a fixed order.
+//
+// Plain Adasum of the tensors `begin` to `begin` + results.size() - 1.
+// O(P^2) each. Thread-safe for different results.
+void SolvePlainAdasum(const CompactedRound& round, size_t begin,
+                      absl::Span<AdasumResult> results);
+
+// Writes what the results of all tensors say into *decision, which is then as
+// Decide makes it. Does nothing unless decision->lacks_orthogonality.
+// REQUIRES: `round` and `rule` are those of the decision.
+void ReportOrthogonality(const RuleOptions& rule, const CompactedRound& round,
+                         absl::Span<const AdasumResult> results,
+                         Decision* decision);
 
 }  // namespace agg
 

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "server/base/dcheck.h"
-#include "server/combine/gram_stats.h"
-#include "server/combine/median.h"
+#include "server/combine/gram_matrix.h"
+#include "server/combine/outliers.h"
 
 namespace agg {
 namespace {

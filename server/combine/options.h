@@ -105,6 +105,13 @@ struct CombineOptions {
 // allowed.
 absl::Status ValidateCombineOptions(const CombineOptions& options);
 
+// Whether the combination allows each tensor to be published by itself (P43).
+// Shadow rules are computed at the end, and may be any. INVALID_ARGUMENT naming
+// each field by which a tensor's result would depend on other tensors, its
+// value, and what a pipelined job allows: the rule's scope and state, outliers,
+// clip_norm, step_scale.
+absl::Status CheckPipelining(const CombineOptions& options);
+
 }  // namespace agg
 
 #endif  // AGG_SERVER_COMBINE_OPTIONS_H_

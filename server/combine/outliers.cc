@@ -7,9 +7,23 @@
 #include <utility>
 #include <vector>
 
-#include "server/combine/median.h"
+#include "server/base/dcheck.h"
 
 namespace agg {
+
+std::vector<double> RobustDeviations(std::vector<double> values, double least) {
+  AGG_DCHECK(!values.empty());
+  AGG_DCHECK(least >= 0.0);
+  constexpr double kMadToDeviation = 1.4826;
+  const double median = Median(values);
+  for (double& value : values) {
+    value = value == median ? 0.0 : std::abs(value - median);
+  }
+  const double deviation = std::max(kMadToDeviation * Median(values), least);
+  for (double& value : values) value = value == 0.0 ? 0.0 : value / deviation;
+  return values;
+}
+
 namespace {
 
 // By kept row: how many deviations its logarithm is from the median; 0 for a
@@ -70,6 +84,35 @@ void JudgeOutliers(const OutlierOptions& options, CompactedRound* round) {
   if (round->outliers.rows.empty()) return;
   round->outliers.excluded = options.action == OutlierAction::kExclude;
   if (round->outliers.excluded) Leave(rest, round);
+}
+
+namespace {
+
+// Of the squared distance beside the squared length.
+constexpr double kNearlyEqual = 1e-5;
+
+bool AreEqual(const GramMatrix& gram, int i, int j) {
+  const double distance = (gram(i, i) - gram(i, j)) + (gram(j, j) - gram(i, j));
+  return distance <= kNearlyEqual * gram(i, i);
+}
+
+}  // namespace
+
+std::vector<std::vector<int>> EqualRows(const GramMatrix& gram) {
+  const int num_rows = gram.num_rows();
+  std::vector<std::vector<int>> groups;
+  std::vector<bool> grouped(num_rows, false);
+  for (int i = 0; i < num_rows; ++i) {
+    if (grouped[i] || !(gram(i, i) > 0.0)) continue;
+    std::vector<int> group = {i};
+    for (int j = i + 1; j < num_rows; ++j) {
+      if (grouped[j] || !AreEqual(gram, i, j)) continue;
+      grouped[j] = true;
+      group.push_back(j);
+    }
+    if (group.size() > 1) groups.push_back(std::move(group));
+  }
+  return groups;
 }
 
 }  // namespace agg

@@ -11,10 +11,7 @@
 #include "server/combine/adasum.h"
 #include "server/combine/geometric_median.h"
 #include "server/combine/krum.h"
-#include "server/combine/mean.h"
-#include "server/combine/sum.h"
-#include "server/combine/unit_mean.h"
-#include "server/combine/weighted_mean.h"
+#include "server/combine/means.h"
 
 namespace agg {
 namespace {

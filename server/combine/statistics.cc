@@ -10,9 +10,9 @@
 
 #include "absl/types/span.h"
 #include "server/combine/combination_rule.h"
-#include "server/combine/gram_stats.h"
+#include "server/combine/decision.h"
+#include "server/combine/gram_matrix.h"
 #include "server/combine/outliers.h"
-#include "server/combine/rule_runner.h"
 #include "server/combine/step_scale.h"
 
 namespace agg {

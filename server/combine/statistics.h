@@ -6,11 +6,10 @@
 
 #include <vector>
 
+#include "server/combine/combination_rule.h"
 #include "server/combine/compacted_round.h"
 #include "server/combine/decision.h"
 #include "server/combine/options.h"
-#include "server/combine/round_input.h"
-#include "server/combine/rule_state.h"
 #include "server/combine/rule_table.h"
 
 namespace agg {

@@ -8,9 +8,10 @@
 #include <limits>
 
 #include "server/base/dcheck.h"
-#include "server/combine/gram_stats.h"
+#include "server/combine/gram_matrix.h"
 
 namespace agg {
+
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -182,6 +183,59 @@ StepScaleResult AdvanceStepScale(const StepScaleOptions& options,
 
 bool MeasuresGain(StepScale kind) {
   return kind == StepScale::kAdascale || kind == StepScale::kAdamscale;
+}
+
+namespace {
+
+constexpr double kPi = 3.14159265358979323846;
+
+double WarmupFactor(const ScheduleOptions& options, double t) {
+  if (t >= options.warmup_steps) return 1.0;
+  const double start = options.warmup_start_factor;
+  return start + (1.0 - start) * (t / options.warmup_steps);
+}
+
+double DecayFactor(const ScheduleOptions& options, double t) {
+  const double since_warmup = std::max(t - options.warmup_steps, 0.0);
+  const double progress = std::min(since_warmup / options.decay_steps, 1.0);
+  const double final_factor = options.final_factor;
+  switch (options.kind) {
+    case ScheduleKind::kConstant:
+      return 1.0;
+    case ScheduleKind::kMultistep: {
+      const auto passed = std::upper_bound(options.boundaries.begin(),
+                                           options.boundaries.end(), t) -
+                          options.boundaries.begin();
+      return std::pow(options.gamma, static_cast<double>(passed));
+    }
+    case ScheduleKind::kExponential:
+      return std::pow(options.gamma, since_warmup / options.decay_steps);
+    case ScheduleKind::kPolynomial:
+      return final_factor +
+             (1.0 - final_factor) * std::pow(1.0 - progress, options.power);
+    case ScheduleKind::kCosine:
+      return final_factor +
+             (1.0 - final_factor) * 0.5 * (1.0 + std::cos(kPi * progress));
+    case ScheduleKind::kInverseSqrt: {
+      const double warm = std::max(options.warmup_steps, 1.0);
+      return std::sqrt(warm / std::max(t, warm));
+    }
+  }
+  return 1.0;
+}
+
+}  // namespace
+
+double ScheduledLearningRate(const ScheduleOptions& options, double t) {
+  return options.learning_rate * WarmupFactor(options, t) *
+         DecayFactor(options, t);
+}
+
+double ClipFactor(double norm, double clip_norm) {
+  AGG_DCHECK(std::isfinite(norm) && norm >= 0.0);
+  AGG_DCHECK(std::isfinite(clip_norm) && clip_norm >= 0.0);
+  if (clip_norm == 0.0 || norm <= clip_norm) return 1.0;
+  return clip_norm / norm;
 }
 
 }  // namespace agg

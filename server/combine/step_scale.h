@@ -1,6 +1,6 @@
-// Step scales: factors on the learning rate, from the same Gram matrix as the
-// rule but apart from it. AdaScale's estimators and averages
-// (server/combine/README.md 5).
+// How long a step is: the schedule's learning rate, clipping, and step scales,
+// which are factors on the rate from the same Gram matrix as the rule but apart
+// from it. AdaScale's estimators and averages (server/combine/README.md 5).
 #ifndef AGG_SERVER_COMBINE_STEP_SCALE_H_
 #define AGG_SERVER_COMBINE_STEP_SCALE_H_
 
@@ -10,7 +10,6 @@
 #include "absl/types/span.h"
 #include "server/combine/gram_matrix.h"
 #include "server/combine/options.h"
-#include "server/combine/row_info.h"
 
 namespace agg {
 
@@ -77,6 +76,29 @@ StepScaleResult AdvanceStepScale(const StepScaleOptions& options,
 
 // Whether tau grows by the gain and schedules are evaluated at tau.
 bool MeasuresGain(StepScale kind);
+
+// The schedule: rate * warm(t) * decay(t), t >= 0 in rounds or scale-invariant
+// iterations.
+//
+// warm(t) goes linearly from warmup_start_factor at t = 0 to 1 at warmup_steps.
+// decay(t), with u = max(t - warmup_steps, 0) and x = min(u / decay_steps, 1):
+//   constant      1
+//   multistep     gamma^(number of boundaries <= t): boundaries are absolute,
+//                 so that warm-up plus multistep is LSW
+//                 (server/combine/README.md 6)
+//   exponential   gamma^(u / decay_steps), continuous, no end
+//   polynomial    final_factor + (1 - final_factor) (1 - x)^power
+//   cosine        final_factor + (1 - final_factor) (1 + cos(pi x)) / 2
+//   inverse_sqrt  sqrt(w / max(t, w)), w = max(warmup_steps, 1)
+// Pure. REQUIRES: validated options.
+double ScheduledLearningRate(const ScheduleOptions& options, double t);
+
+// Clips by the global norm: min(1, clip_norm / norm), for the combined
+// gradient's norm over all tensors, which comes from Gram matrices: sqrt(sum_t
+// w_t^T G_t w_t). 1 when clip_norm is 0 (off) or the norm is 0. The factor goes
+// into the coefficients, so clipping costs no pass over the rows
+// (server/combine/README.md 8). REQUIRES: both finite and >= 0.
+double ClipFactor(double norm, double clip_norm);
 
 }  // namespace agg
 

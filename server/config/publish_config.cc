@@ -4,7 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/base/dcheck.h"
 #include "server/base/field_error.h"
-#include "server/combine/pipelining.h"
+#include "server/combine/options.h"
 
 namespace agg {
 

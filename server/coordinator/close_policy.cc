@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "server/base/dcheck.h"
-#include "server/combine/median.h"
+#include "server/combine/outliers.h"
 
 namespace agg {
 

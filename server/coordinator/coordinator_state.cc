@@ -17,7 +17,7 @@
 #include "server/base/job_phase.h"
 #include "server/base/log.h"
 #include "server/base/status_macros.h"
-#include "server/combine/pipelining.h"
+#include "server/combine/options.h"
 #include "server/coordinator/checkpoint_task.h"
 #include "server/coordinator/close_policy.h"
 #include "server/coordinator/coordinator_types.h"

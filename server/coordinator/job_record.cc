@@ -14,7 +14,7 @@
 #include "server/base/field_error.h"
 #include "server/base/json.h"
 #include "server/base/status_macros.h"
-#include "server/combine/row_info.h"
+#include "server/combine/gram_matrix.h"
 #include "server/combine/rule_table.h"
 #include "server/coordinator/coordinator_types.h"
 

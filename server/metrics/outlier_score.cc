@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/combine/median.h"
+#include "server/combine/outliers.h"
 
 namespace agg {
 

@@ -13,8 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "server/base/status_macros.h"
-#include "server/combine/clipping.h"
-#include "server/combine/rule_state.h"
+#include "server/combine/combination_rule.h"
 #include "server/combine/step_scale.h"
 #include "server/tools/exact_gram.h"
 

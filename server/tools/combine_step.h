@@ -11,7 +11,6 @@
 #include "server/combine/decision.h"
 #include "server/combine/gram_matrix.h"
 #include "server/combine/options.h"
-#include "server/combine/round_input.h"
 #include "server/combine/statistics.h"
 #include "worker_client/npz/npy.h"
 

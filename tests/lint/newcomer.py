@@ -23,10 +23,9 @@ KINDS = {
     "stateless rule": (
         r"unit_mean|UnitMean",
         (
-            "server/combine/BUILD",
             "server/combine/rule_table.cc",
-            "server/combine/unit_mean.cc",
-            "server/combine/unit_mean.h",
+            "server/combine/means.cc",
+            "server/combine/means.h",
             "tests/reference/combination_rules.cc",
             # The transcription itself.
             "tests/reference/row_statistics.cc",

@@ -1,7 +1,7 @@
 """Optimizers that each rank has for itself, where it pushes its own change.
 
 The formulas and the names of fields are the server's (kernels/optimizer_table.h,
-server/combine/schedule.h). An array's first axis is the rank's: all ranks step
+server/combine/step_scale.h). An array's first axis is the rank's: all ranks step
 at once, in float32.
 """
 

@@ -7,7 +7,7 @@
 
 #include "absl/types/span.h"
 #include "gtest/gtest.h"
-#include "server/combine/gram_stats.h"
+#include "server/combine/gram_matrix.h"
 #include "server/combine/options.h"
 #include "server/combine/rule_table.h"
 #include "tests/reference/combination_rules.h"

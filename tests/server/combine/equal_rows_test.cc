@@ -1,11 +1,10 @@
-#include "server/combine/equal_rows.h"
-
 #include <cmath>
 #include <limits>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/combine/outliers.h"
 #include "tests/server/combine/test_rows.h"
 
 namespace agg {

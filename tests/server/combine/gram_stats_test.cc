@@ -1,11 +1,10 @@
-#include "server/combine/gram_stats.h"
-
 #include <cmath>
 #include <limits>
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "server/combine/clipping.h"
+#include "server/combine/gram_matrix.h"
+#include "server/combine/step_scale.h"
 #include "tests/reference/row_statistics.h"
 #include "tests/server/combine/test_rows.h"
 

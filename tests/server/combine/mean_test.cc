@@ -1,10 +1,9 @@
-#include "server/combine/mean.h"
-
 #include <vector>
 
 #include "absl/types/span.h"
 #include "gtest/gtest.h"
 #include "server/combine/combination_rule.h"
+#include "server/combine/means.h"
 #include "tests/server/combine/test_rows.h"
 
 namespace agg {

@@ -1,10 +1,9 @@
-#include "server/combine/median.h"
-
 #include <limits>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/combine/outliers.h"
 
 namespace agg {
 namespace {

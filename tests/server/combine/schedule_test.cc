@@ -1,8 +1,7 @@
-#include "server/combine/schedule.h"
-
 #include <cmath>
 
 #include "gtest/gtest.h"
+#include "server/combine/step_scale.h"
 
 namespace agg {
 namespace {

@@ -1,9 +1,8 @@
-#include "server/combine/unit_mean.h"
-
 #include <vector>
 
 #include "absl/types/span.h"
 #include "gtest/gtest.h"
+#include "server/combine/means.h"
 #include "tests/reference/row_statistics.h"
 #include "tests/server/combine/test_rows.h"
 
