@@ -18,7 +18,7 @@
 #include "proto/tls_options.h"
 #include "server/base/call_counts.h"
 #include "server/base/mutex.h"
-#include "server/config/memory_budget.h"
+#include "server/config/host_budget.h"
 #include "server/config/options.h"
 #include "server/http_rules.h"
 #include "server/round/neighbour_peer.h"

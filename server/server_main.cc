@@ -34,8 +34,6 @@
 #include "server/base/utf8.h"
 #include "server/base/version.h"
 #include "server/config/command_line.h"
-#include "server/config/config_defaults.h"
-#include "server/config/config_file.h"
 #include "server/config/config_text.h"
 #include "server/config/options.h"
 #include "server/rpc/transport_settings.h"

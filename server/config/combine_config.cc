@@ -1,203 +1,193 @@
-// Names become rules, scopes and schedules here, and fields that the chosen
-// schedule does not use are refused.
+// Names become rules, scopes and schedules here, and fields that these do not
+// use are refused. What numbers may be is said by ValidateCombineOptions, which
+// agg_combine's flags need, too.
 #include "server/config/combine_config.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <string>
 
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "server/base/dcheck.h"
-#include "server/base/field_error.h"
 #include "server/combine/outliers.h"
 #include "server/combine/rule_table.h"
+#include "server/config/config_fields.h"
 
 namespace agg {
 namespace {
 
-// Whether the options of these rules, which are set, may be; says why not.
-bool MayHave(const Rule& rule, RuleTrait trait, const std::string& field,
-             FieldErrors* errors) {
+// Whether the options of these rules may be; says why not if they are `set`.
+bool MayHave(const Rule& rule, RuleTrait trait, bool set,
+             const std::string& field, FieldErrors* errors) {
   if (rule.Has(trait)) return true;
-  errors->Add(
-      FieldError(field, "set",
-                 absl::StrCat("to be left out with rule ", Quoted(rule.name))));
+  if (set) {
+    errors->Add(FieldError(
+        field, "set",
+        absl::StrCat("to be left out with rule ", Quoted(rule.name))));
+  }
   return false;
-}
-
-void TakeAdacons(const v1::CombinationConfig::AdaCons& config,
-                 const std::string& path, AdaconsOptions* options,
-                 FieldErrors* errors) {
-  options->beta = config.beta();
-  options->epsilon = config.epsilon();
-  errors->Take(ParseAdaconsRescale(path + ".adacons.rescale", config.rescale()),
-               &options->rescale);
 }
 
 // The guarantee needs 2 f + 3 rows, and a mean of more than P - f of them would
 // have byzantine ones in it.
-void TakeKrum(const v1::CombinationConfig::Krum& config, int32_t workers,
-              const std::string& path, RuleOptions* options,
-              FieldErrors* errors) {
+void ReadKrum(const Rule& rule, int32_t workers, bool selects,
+              const std::string& path, ConfigFields* fields,
+              KrumOptions* options, FieldErrors* errors) {
   const int32_t most = std::max(MostByzantineWorkers(workers), 0);
-  const int32_t byzantine = config.byzantine_workers();
-  const bool few = byzantine >= 0 && byzantine <= most;
-  errors->Add(CheckField(few, path + ".krum.byzantine_workers", byzantine,
-                         absl::StrCat("0 to (workers - 3) / 2 (", most, ")")));
-  if (!few) return;
-  options->krum.byzantine_workers = byzantine;
-  if (config.selected() != 0 && !MayHave(*options->rule, kSelectsSeveral,
-                                         path + ".krum.selected", errors)) {
+  options->byzantine_workers = DefaultByzantineWorkers(workers);
+  if (!fields->Number("krum.byzantine_workers", &options->byzantine_workers,
+                      Between(0, most),
+                      absl::StrCat("0 to (workers - 3) / 2 (", most, ")"))) {
     return;
   }
-  const int32_t most_selected = workers - byzantine;
-  errors->Add(
-      CheckField(config.selected() >= 0 && config.selected() <= most_selected,
-                 path + ".krum.selected", config.selected(),
+  if (selects &&
+      !MayHave(rule, kSelectsSeveral, true, path + "krum.selected", errors)) {
+    return;
+  }
+  const int32_t most_selected = workers - options->byzantine_workers;
+  fields->Number("krum.selected", &options->selected, Between(0, most_selected),
                  absl::StrCat("0 (all but byzantine_workers) to workers - "
                               "byzantine_workers (",
-                              most_selected, ")")));
-  options->krum.selected = std::max(config.selected(), 0);
+                              most_selected, ")"));
 }
 
-RuleOptions MakeRule(const v1::CombinationConfig& config, int32_t workers,
-                     const std::string& path, FieldErrors* errors) {
+RuleOptions ReadRule(int32_t workers, const std::string& path,
+                     v1::CombinationConfig* config, FieldErrors* errors) {
   RuleOptions options;
-  options.kappa_limit = config.kappa_limit();
+  ConfigFields fields(config, path, errors);
+  fields.Number("kappa_limit", &options.kappa_limit);
   const bool known =
-      errors->Take(ParseRule(path + ".rule", config.rule()), &options.rule);
-  // WithDefaults knows no scope and no fields for an unknown rule: errors about
-  // them would not be the reader's.
-  if (known || !config.scope().empty()) {
-    errors->Take(ParseScope(path + ".scope", config.scope()), &options.scope);
+      fields.Name("rule", DefaultRule().name, ParseRule, &options.rule);
+  const Rule& rule = *options.rule;
+  // An unknown rule has no scope and no fields: errors about them would not be
+  // the reader's.
+  if (known || !config->scope().empty()) {
+    fields.Name("scope", ScopeName(rule.default_scope), ParseScope,
+                &options.scope);
   }
   if (!known) return options;
-  const Rule& rule = *options.rule;
-  if (config.has_adacons() &&
-      MayHave(rule, kTakesAdaconsOptions, path + ".adacons", errors)) {
-    TakeAdacons(config.adacons(), path, &options.adacons, errors);
+  if (MayHave(rule, kTakesAdaconsOptions, config->has_adacons(),
+              path + "adacons", errors)) {
+    AdaconsOptions* const adacons = &options.adacons;
+    fields.Number("adacons.beta", &adacons->beta);
+    fields.Number("adacons.epsilon", &adacons->epsilon);
+    fields.Name("adacons.rescale", AdaconsRescaleName(adacons->rescale),
+                ParseAdaconsRescale, &adacons->rescale);
   }
-  if (config.has_krum() &&
-      MayHave(rule, kTakesKrumOptions, path + ".krum", errors)) {
-    TakeKrum(config.krum(), workers, path, &options, errors);
-  }
-  if (config.has_geometric_median() &&
-      MayHave(rule, kTakesGeometricMedianOptions, path + ".geometric_median",
+  if (MayHave(rule, kTakesKrumOptions, config->has_krum(), path + "krum",
               errors)) {
-    options.geometric_median = {config.geometric_median().iterations(),
-                                config.geometric_median().epsilon()};
+    ReadKrum(rule, workers, config->krum().selected() != 0, path, &fields,
+             &options.krum, errors);
+  }
+  if (MayHave(rule, kTakesGeometricMedianOptions,
+              config->has_geometric_median(), path + "geometric_median",
+              errors)) {
+    GeometricMedianOptions* const median = &options.geometric_median;
+    fields.Number("geometric_median.iterations", &median->iterations);
+    fields.Number("geometric_median.epsilon", &median->epsilon);
   }
   return options;
 }
 
-OutlierOptions MakeOutliers(const v1::JobConfig& config, FieldErrors* errors) {
-  OutlierOptions options;
-  if (!config.has_outliers()) return options;
+void ReadOutliers(const v1::JobConfig& config, ConfigFields* fields,
+                  OutlierOptions* options, FieldErrors* errors) {
+  if (!config.has_outliers()) return;
   errors->Add(CheckField(
       config.workers() >= static_cast<int>(kMinJudgedRows), "workers",
       config.workers(),
       absl::StrCat("at least ", kMinJudgedRows, " with outliers set")));
-  options.max_deviations = config.outliers().max_deviations();
-  errors->Take(
-      ParseOutlierAction("outliers.action", config.outliers().action()),
-      &options.action);
-  return options;
+  options->max_deviations = 6.0;
+  fields->Number("outliers.max_deviations", &options->max_deviations);
+  fields->Name("outliers.action", OutlierActionName(options->action),
+               ParseOutlierAction, &options->action);
 }
 
-StepScaleOptions MakeStepScale(const v1::StepScaleConfig& config,
-                               FieldErrors* errors) {
-  StepScaleOptions options;
-  errors->Take(ParseStepScale("step_scale.kind", config.kind()), &options.kind);
-  errors->Take(ParseAveraging("step_scale.averaging", config.averaging()),
-               &options.averaging);
-  options.clip_before_average = config.clip_before_average();
+void ReadStepScale(const v1::StepScaleConfig& config, ConfigFields* fields,
+                   StepScaleOptions* options) {
+  fields->Name("step_scale.kind", StepScaleName(options->kind), ParseStepScale,
+               &options->kind);
+  fields->Name("step_scale.averaging", "debiased", ParseAveraging,
+               &options->averaging);
+  fields->Switch("step_scale.clip_before_average",
+                 &options->clip_before_average);
   // Left out, it stays negative: "by the number of micro-gradients".
   if (config.has_smoothing()) {
-    if (config.smoothing() >= 0.0 && config.smoothing() < 1.0) {
-      options.smoothing = config.smoothing();
-    } else {
-      errors->Add(FieldError("step_scale.smoothing",
-                             absl::StrCat(config.smoothing()),
-                             "0 <= smoothing < 1"));
-    }
+    fields->Number(
+        "step_scale.smoothing", &options->smoothing,
+        [](double value) { return value >= 0.0 && value < 1.0; },
+        "0 <= smoothing < 1");
   }
-  options.variance_floor = config.variance_floor();
-  options.relative_floor = config.relative_floor();
-  options.baseline_examples = config.baseline_examples();
-  options.force = config.force();
-  return options;
+  fields->Number("step_scale.variance_floor", &options->variance_floor);
+  fields->Number("step_scale.relative_floor", &options->relative_floor);
+  fields->Number("step_scale.baseline_examples", &options->baseline_examples);
+  fields->Switch("step_scale.force", &options->force);
 }
 
-// Errors about fields that are set, but not used by the schedule.
-void CheckUsed(const v1::LearningRateConfig& config, ScheduleKind kind,
-               FieldErrors* errors) {
-  const bool multistep = kind == ScheduleKind::kMultistep;
-  const bool exponential = kind == ScheduleKind::kExponential;
-  const bool polynomial = kind == ScheduleKind::kPolynomial;
-  const bool cosine = kind == ScheduleKind::kCosine;
+void ReadSchedule(const v1::LearningRateConfig& config, bool has_optimizer,
+                  ConfigFields* fields, ScheduleOptions* options,
+                  FieldErrors* errors) {
+  const bool known = fields->Name("learning_rate.schedule", "constant",
+                                  ParseScheduleKind, &options->kind);
+  // The optimizer `none` has no use for it, the schedule needs a number.
+  options->learning_rate = has_optimizer ? 0.0 : 1.0;
+  fields->Number("learning_rate.rate", &options->learning_rate);
+  fields->Number("learning_rate.warmup_steps", &options->warmup_steps);
+  fields->Number("learning_rate.warmup_start_factor",
+                 &options->warmup_start_factor);
+  const bool multistep = options->kind == ScheduleKind::kMultistep;
+  const bool exponential = options->kind == ScheduleKind::kExponential;
+  const bool polynomial = options->kind == ScheduleKind::kPolynomial;
+  const bool cosine = options->kind == ScheduleKind::kCosine;
+  // One that is set must be used by the schedule.
   const struct {
     const char* name;
+    double* target;  // null: a list
     bool set;
     bool used;
-  } fields[] = {
-      {"boundaries", config.boundaries_size() > 0, multistep},
-      {"gamma", config.has_gamma(), multistep || exponential},
-      {"decay_steps", config.decay_steps() != 0.0,
+  } rows[] = {
+      {"boundaries", nullptr, config.boundaries_size() > 0, multistep},
+      {"gamma", &options->gamma, config.has_gamma(), multistep || exponential},
+      {"decay_steps", &options->decay_steps, config.decay_steps() != 0.0,
        exponential || polynomial || cosine},
-      {"final_factor", config.final_factor() != 0.0, polynomial || cosine},
-      {"power", config.has_power(), polynomial},
+      {"final_factor", &options->final_factor, config.final_factor() != 0.0,
+       polynomial || cosine},
+      {"power", &options->power, config.has_power(), polynomial},
   };
-  for (const auto& field : fields) {
-    if (!field.set || field.used) continue;
-    errors->Add(FieldError(absl::StrCat("learning_rate.", field.name), "set",
-                           absl::StrCat("to be left out with schedule ",
-                                        Quoted(config.schedule()))));
+  for (const auto& row : rows) {
+    const std::string path = absl::StrCat("learning_rate.", row.name);
+    if (row.set && !row.used && known) {
+      errors->Add(FieldError(path, "set",
+                             absl::StrCat("to be left out with schedule ",
+                                          Quoted(config.schedule()))));
+    }
+    if (row.target != nullptr && (row.set || row.used)) {
+      fields->Number(path, row.target);
+    }
   }
-}
-
-ScheduleOptions MakeSchedule(const v1::LearningRateConfig& config,
-                             FieldErrors* errors) {
-  ScheduleOptions options;
-  if (errors->Take(
-          ParseScheduleKind("learning_rate.schedule", config.schedule()),
-          &options.kind)) {
-    CheckUsed(config, options.kind, errors);
-  }
-  options.learning_rate = config.rate();
-  options.warmup_steps = config.warmup_steps();
-  options.warmup_start_factor = config.warmup_start_factor();
-  options.boundaries.assign(config.boundaries().begin(),
-                            config.boundaries().end());
-  if (config.has_gamma()) options.gamma = config.gamma();
-  options.decay_steps = config.decay_steps();
-  options.final_factor = config.final_factor();
-  if (config.has_power()) options.power = config.power();
-  return options;
+  options->boundaries.assign(config.boundaries().begin(),
+                             config.boundaries().end());
 }
 
 }  // namespace
 
-absl::StatusOr<CombineOptions> MakeCombineOptions(const v1::JobConfig& config) {
-  AGG_DCHECK(!config.publish().empty());
-  FieldErrors errors;
-  CombineOptions options;
-  options.rule =
-      MakeRule(config.combination(), config.workers(), "combination", &errors);
-  for (int i = 0; i < config.shadow_rules_size(); ++i) {
-    options.shadow_rules.push_back(
-        MakeRule(config.shadow_rules(i), config.workers(),
-                 absl::StrCat("shadow_rules[", i, "]"), &errors));
+void ReadCombination(v1::JobConfig* config, CombineOptions* options,
+                     FieldErrors* errors) {
+  ConfigFields fields(config, "", errors);
+  options->rule = ReadRule(config->workers(), "combination.",
+                           config->mutable_combination(), errors);
+  for (int i = 0; i < config->shadow_rules_size(); ++i) {
+    options->shadow_rules.push_back(
+        ReadRule(config->workers(), absl::StrCat("shadow_rules[", i, "]."),
+                 config->mutable_shadow_rules(i), errors));
   }
-  options.outliers = MakeOutliers(config, &errors);
-  options.step_scale = MakeStepScale(config.step_scale(), &errors);
-  options.schedule = MakeSchedule(config.learning_rate(), &errors);
-  options.clip_norm = config.clip_norm();
-  options.scale_invariant_iterations = config.scale_invariant_iterations();
+  ReadOutliers(*config, &fields, &options->outliers, errors);
+  ReadStepScale(config->step_scale(), &fields, &options->step_scale);
+  ReadSchedule(config->learning_rate(), config->optimizer().kind() != "none",
+               &fields, &options->schedule, errors);
+  fields.Number("clip_norm", &options->clip_norm);
+  fields.Number("scale_invariant_iterations",
+                &options->scale_invariant_iterations);
   // What could not be read has its default by now, which is valid.
-  errors.Add(ValidateCombineOptions(options));
-  if (!errors.empty()) return errors.status();
-  return options;
+  errors->Add(ValidateCombineOptions(*options));
 }
 
 }  // namespace agg

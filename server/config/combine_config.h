@@ -4,16 +4,17 @@
 #ifndef AGG_SERVER_CONFIG_COMBINE_CONFIG_H_
 #define AGG_SERVER_CONFIG_COMBINE_CONFIG_H_
 
-#include "absl/status/statusor.h"
 #include "proto/config.pb.h"
+#include "server/base/field_error.h"
 #include "server/combine/options.h"
 
 namespace agg {
 
-// INVALID_ARGUMENT with a line for each bad field: "field is value; allowed:
-// ...". A field that the chosen rule or schedule does not use must not be set.
-// REQUIRES: a config that WithDefaults has completed.
-absl::StatusOr<CombineOptions> MakeCombineOptions(const v1::JobConfig& config);
+// Reads these fields, and sets what *config leaves out of them. Adds a line for
+// each bad field, "field is value; allowed: ...": one that the chosen rule or
+// schedule does not use must not be set.
+void ReadCombination(v1::JobConfig* config, CombineOptions* options,
+                     FieldErrors* errors);
 
 }  // namespace agg
 

@@ -32,6 +32,11 @@ std::string PrintJobConfig(const v1::JobConfig& config);
 // REQUIRES: a config that WithDefaults has completed.
 std::string ConfigFingerprint(const v1::JobConfig& config);
 
+// The text at `path`; "-" is standard input. INVALID_ARGUMENT "--config is
+// ..." for what cannot be read, with the system's reason, and for a file that
+// is empty or no configuration by its size.
+absl::StatusOr<std::string> ReadConfigFile(const std::string& path);
+
 }  // namespace agg
 
 #endif  // AGG_SERVER_CONFIG_CONFIG_TEXT_H_

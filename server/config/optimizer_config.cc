@@ -126,6 +126,12 @@ void CompleteOptimizer(v1::OptimizerConfig* config) {
   }
 }
 
+void CompleteGroup(v1::GroupConfig* group) {
+  if (!group->has_learning_rate_factor()) {
+    group->set_learning_rate_factor(GroupOptions().learning_rate_factor);
+  }
+}
+
 absl::StatusOr<OptimizerOptions> MakeOptimizerOptions(
     const v1::OptimizerConfig& config) {
   AGG_DCHECK(!config.kind().empty());

@@ -13,6 +13,8 @@ namespace agg {
 
 // Fills in the defaults of the fields that the optimizer's kind uses.
 void CompleteOptimizer(v1::OptimizerConfig* config);
+// Fills in the defaults of a group.
+void CompleteGroup(v1::GroupConfig* group);
 
 // INVALID_ARGUMENT with a line for each bad field: "field is value; allowed:
 // ...". A field that the kind does not use must not be set.

@@ -1,24 +1,20 @@
-// One function for each group of fields. All errors are collected, so that a
-// configuration is corrected in one go.
+// The rows of each group of fields, in the order of the errors. All errors are
+// collected, so that a configuration is corrected in one go. A row's default
+// may depend on fields that were read before it.
 #include "server/config/options.h"
 
 #include <algorithm>
-#include <optional>
 #include <set>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "server/base/address.h"
-#include "server/base/dcheck.h"
 #include "server/base/field_error.h"
-#include "server/config/access_config.h"
 #include "server/config/combine_config.h"
+#include "server/config/config_fields.h"
 #include "server/config/config_text.h"
-#include "server/config/limits_config.h"
 #include "server/config/optimizer_config.h"
-#include "server/config/publish_config.h"
-#include "server/config/survival_config.h"
 
 namespace agg {
 namespace {
@@ -30,26 +26,18 @@ constexpr int64_t kMinRoundLogBytes = 65536;
 constexpr int kMaxShards = 1024;
 constexpr int64_t kMinEarlyElements = 65536;  // wakes a thread for no less
 
-// With all digits, where CheckField has six.
-absl::Status CheckNumber(bool ok, absl::string_view path, int64_t value,
-                         absl::string_view allowed) {
-  if (ok) return absl::OkStatus();
-  return FieldError(path, absl::StrCat(value), allowed);
+bool IsJob(const std::string& job) {
+  return job.size() <= 64 && std::all_of(job.begin(), job.end(), [](char c) {
+           return absl::ascii_isalnum(c) || c == '_' || c == '.' || c == '-';
+         });
 }
 
-absl::Status CheckJob(const std::string& job) {
-  const bool good =
-      job.size() <= 64 && std::all_of(job.begin(), job.end(), [](char c) {
-        return absl::ascii_isalnum(c) || c == '_' || c == '.' || c == '-';
-      });
-  if (good) return absl::OkStatus();
-  return FieldError("job", Quoted(job), "[A-Za-z0-9_.-]{1,64}");
-}
-
-void CheckShards(const v1::JobConfig& config, FieldErrors* errors) {
+void ReadShards(const v1::JobConfig& config, ConfigFields* fields,
+                ServerOptions* options, FieldErrors* errors) {
   if (config.shards_size() > kMaxShards) {
-    errors->Add(CheckNumber(false, "number of shards", config.shards_size(),
-                            absl::StrCat("1 to ", kMaxShards)));
+    errors->Add(FieldError("number of shards",
+                           absl::StrCat(config.shards_size()),
+                           absl::StrCat("1 to ", kMaxShards)));
     return;
   }
   std::set<std::string> seen;
@@ -61,279 +49,332 @@ void CheckShards(const v1::JobConfig& config, FieldErrors* errors) {
                              "an address that no other shard has"));
     }
   }
-  if (config.unix_socket() != "auto" && config.unix_socket() != "off") {
-    errors->Add(FieldError("unix_socket", Quoted(config.unix_socket()),
-                           "\"auto\", \"off\""));
-  }
-  const std::string& shared = config.shared_memory();
-  if (shared != "auto" && shared != "on" && shared != "off") {
-    errors->Add(FieldError("shared_memory", Quoted(shared),
-                           "\"auto\", \"on\", \"off\""));
-  }
+  options->shards.assign(config.shards().begin(), config.shards().end());
+  fields->Choice("unix_socket", {{"auto", true}, {"off", false}},
+                 &options->unix_socket);
+  std::string shared = "auto";
+  fields->Choice<std::string>("shared_memory",
+                              {{"auto", "auto"}, {"on", "on"}, {"off", "off"}},
+                              &shared);
 }
 
-void CheckWorkers(const v1::JobConfig& config, FieldErrors* errors) {
-  const bool in_range =
-      config.workers() >= 1 && config.workers() <= kMaxWorkers;
-  errors->Add(CheckNumber(in_range, "workers", config.workers(),
-                          absl::StrCat("1 to ", kMaxWorkers, " (required)")));
+void ReadWorkers(const v1::JobConfig& config, ConfigFields* fields,
+                 CoordinatorOptions* job) {
+  // A job that did not ask for a floor goes on with whoever is left.
+  job->floor_policy =
+      config.min_workers() == 0 ? FloorPolicy::kWarn : FloorPolicy::kWait;
+  job->workers = 0;  // required
+  job->min_workers = config.workers();
+  job->max_workers = config.workers();
+  const std::string workers = absl::StrCat("workers (", config.workers(), ")");
+  const auto in_range = Between(1, kMaxWorkers);
+  const bool known =
+      fields->Number("workers", &job->workers, in_range,
+                     absl::StrCat("1 to ", kMaxWorkers, " (required)"));
   // The others are measured by it, and have it as their default.
-  if (!in_range) return;
-  errors->Add(CheckNumber(
-      config.min_workers() >= 1 && config.min_workers() <= config.workers(),
-      "min_workers", config.min_workers(),
-      absl::StrCat("1 to workers (", config.workers(), ")")));
-  errors->Add(CheckNumber(
-      config.max_workers() >= config.workers() &&
-          config.max_workers() <= kMaxWorkers,
-      "max_workers", config.max_workers(),
-      absl::StrCat("workers (", config.workers(), ") to ", kMaxWorkers)));
+  fields->Number("min_workers", &job->min_workers,
+                 known ? Between(1, job->workers) : nullptr,
+                 absl::StrCat("1 to ", workers));
+  fields->Number("max_workers", &job->max_workers,
+                 known ? Between(job->workers, kMaxWorkers) : nullptr,
+                 absl::StrCat(workers, " to ", kMaxWorkers));
+  fields->Choice("floor_policy",
+                 {{"wait", FloorPolicy::kWait},
+                  {"warn", FloorPolicy::kWarn},
+                  {"fail", FloorPolicy::kFail}},
+                 &job->floor_policy);
+  fields->Choice("on_divergence", {{"warn", false}, {"fail", true}},
+                 &job->fail_on_divergence);
+  const bool fails = config.floor_policy() == "fail";
+  if (fails) job->floor_timeout = absl::Seconds(300);
+  fields->Seconds("floor_timeout_seconds", &job->floor_timeout,
+                  fails ? Positive() : Between(0, 0),
+                  "finite, > 0 with floor_policy \"fail\"; else 0");
 }
 
-std::optional<FloorPolicy> ParseFloorPolicy(const std::string& name) {
-  if (name == "wait") return FloorPolicy::kWait;
-  if (name == "warn") return FloorPolicy::kWarn;
-  if (name == "fail") return FloorPolicy::kFail;
-  return std::nullopt;
+void ReadTimes(ConfigFields* fields, CoordinatorOptions* job) {
+  fields->Seconds("start_timeout_seconds", &job->start_timeout, AtLeast(0),
+                  "finite, >= 0 (0: never start with fewer than `workers`)");
+  fields->Seconds("lease_seconds", &job->lease, AtLeast(0.1), "finite, >= 0.1");
+  fields->Seconds("reconnect_grace_seconds", &job->reconnect_grace,
+                  AtLeast(0.1), "finite, >= 0.1");
+  fields->Seconds("round_timeout_seconds", &job->round_timeout, AtLeast(0),
+                  "finite, >= 0 (0: off)");
+  fields->Number("round_timeout_mad", &job->round_timeout_mad, AtLeast(0),
+                 "finite, >= 0 (0: off)");
+  fields->Seconds("straggler_warning_seconds", &job->straggler_warning,
+                  Positive(), "finite, > 0");
+  fields->Seconds("start_warning_seconds", &job->start_warning, Positive(),
+                  "finite, > 0");
+  fields->Seconds("phase_timeout_seconds", &job->phase_timeout, Positive(),
+                  "finite, > 0");
+  fields->Number("max_rounds", &job->max_rounds);
+  fields->Number("max_skipped_rounds", &job->max_skipped_rounds);
 }
 
-void CheckFloor(const v1::JobConfig& config, FieldErrors* errors) {
-  if (!ParseFloorPolicy(config.floor_policy()).has_value()) {
-    errors->Add(FieldError("floor_policy", Quoted(config.floor_policy()),
-                           "\"wait\", \"warn\", \"fail\""));
+void ReadCompute(const v1::JobConfig& config, ConfigFields* fields,
+                 ServerOptions* options) {
+  BackendOptions* const backend = &options->backend_options;
+  fields->Choice("cuda_gram",
+                 {{"by_device", GramArithmetic::kByDevice},
+                  {"double", GramArithmetic::kDouble},
+                  {"double_float", GramArithmetic::kDoubleFloat}},
+                 &backend->cuda_gram);
+  const bool cuda = config.backend() == "cuda";
+  const NumberCheck only_cuda = cuda ? AtLeast(0) : Between(0, 0);
+  fields->Number("device", &backend->cuda_device, only_cuda,
+                 "0, or up to the number of devices - 1 with backend \"cuda\"");
+  fields->Choice<std::string>("backend", {{"cpu", "cpu"}, {"cuda", "cuda"}},
+                              &options->backend);
+  fields->Number("compute_threads", &backend->num_threads, Between(0, 1024),
+                 "0 to 1024 (0: one per CPU)");
+  MemoryBudget* const budget = &options->shard.memory_budget;
+  fields->Number("memory_budget_bytes", &budget->host_bytes, AtLeast(0),
+                 ">= 0 (0: 80% of what the host grants)");
+  fields->Number("device_memory_budget_bytes", &budget->device_bytes, only_cuda,
+                 "0 (80% of the device), or more with backend \"cuda\"");
+}
+
+// How many rows close a round, and of which version.
+void ReadCloseRule(const v1::JobConfig& config, ConfigFields* fields,
+                   CoordinatorOptions* job) {
+  fields->Number("quorum", &job->quorum, Between(0, config.max_workers()),
+                 absl::StrCat("0 (all members) to max_workers (",
+                              config.max_workers(), ")"));
+  // proto/config.proto keeps it for asynchronous jobs: set, it would promise
+  // what the server does not do.
+  int32_t staleness = 0;
+  fields->Number("max_staleness", &staleness, Between(0, 0), "0 (synchronous)");
+}
+
+void ReadObservation(ConfigFields* fields, ServerOptions* options,
+                     FieldErrors* errors) {
+  MetricsSettings* const metrics = &options->metrics;
+  fields->Number("metrics.port", &metrics->port, Between(0, 65535),
+                 "0 to 65535");
+  fields->Text("metrics.bind", &metrics->bind, nullptr, "");
+  if (!metrics->bind.empty()) {
+    errors->Add(CheckHost("metrics.bind", metrics->bind));
   }
-  if (config.on_divergence() != "warn" && config.on_divergence() != "fail") {
-    errors->Add(FieldError("on_divergence", Quoted(config.on_divergence()),
-                           "\"warn\", \"fail\""));
-  }
-  const double timeout = config.floor_timeout_seconds();
-  errors->Add(CheckField(config.floor_policy() == "fail"
-                             ? IsFinitePositive(timeout)
-                             : timeout == 0.0,
-                         "floor_timeout_seconds", timeout,
-                         "finite, > 0 with floor_policy \"fail\"; else 0"));
+  fields->Number("metrics.max_tensors", &metrics->max_tensors, AtLeast(0),
+                 ">= 0");
+  fields->Number("metrics.max_workers", &metrics->max_workers, AtLeast(0),
+                 ">= 0");
+  RoundLogOptions* const log = &options->round_log;
+  fields->Text("round_log.path", &log->path, IsFilePath, "a file's path");
+  fields->Number("round_log.max_bytes", &log->max_bytes,
+                 AtLeast(kMinRoundLogBytes),
+                 absl::StrCat(">= ", kMinRoundLogBytes));
 }
 
-void CheckTimes(const v1::JobConfig& config, FieldErrors* errors) {
-  errors->Add(
-      CheckField(IsFiniteAtLeast(config.start_timeout_seconds(), 0.0),
-                 "start_timeout_seconds", config.start_timeout_seconds(),
-                 "finite, >= 0 (0: never start with fewer than `workers`)"));
-  errors->Add(CheckField(IsFiniteAtLeast(config.lease_seconds(), 0.1),
-                         "lease_seconds", config.lease_seconds(),
-                         "finite, >= 0.1"));
-  errors->Add(CheckField(IsFiniteAtLeast(config.reconnect_grace_seconds(), 0.1),
-                         "reconnect_grace_seconds",
-                         config.reconnect_grace_seconds(), "finite, >= 0.1"));
-  errors->Add(CheckField(IsFiniteAtLeast(config.round_timeout_seconds(), 0.0),
-                         "round_timeout_seconds",
-                         config.round_timeout_seconds(),
-                         "finite, >= 0 (0: off)"));
-  errors->Add(CheckField(IsFiniteAtLeast(config.round_timeout_mad(), 0.0),
-                         "round_timeout_mad", config.round_timeout_mad(),
-                         "finite, >= 0 (0: off)"));
-  errors->Add(CheckField(IsFinitePositive(config.straggler_warning_seconds()),
-                         "straggler_warning_seconds",
-                         config.straggler_warning_seconds(), "finite, > 0"));
-  errors->Add(CheckField(IsFinitePositive(config.start_warning_seconds()),
-                         "start_warning_seconds",
-                         config.start_warning_seconds(), "finite, > 0"));
-  errors->Add(CheckField(IsFinitePositive(config.phase_timeout_seconds()),
-                         "phase_timeout_seconds",
-                         config.phase_timeout_seconds(), "finite, > 0"));
+ConfigFields::Names<DType> Names(std::initializer_list<DType> types) {
+  ConfigFields::Names<DType> names;
+  for (const DType type : types)
+    names.emplace_back(DTypeName(type).data(), type);
+  return names;
 }
 
-absl::StatusOr<DType> ParseDType(absl::string_view path,
-                                 const std::string& name, bool int8) {
-  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kI8}) {
-    if (DTypeName(dtype) == name && (int8 || dtype != DType::kI8)) return dtype;
-  }
-  return FieldError(
-      path, Quoted(name),
-      absl::StrCat("\"f32\", \"bf16\", \"f16\"", int8 ? ", \"int8\"" : ""));
-}
-
-std::optional<GramArithmetic> ParseGram(const std::string& name) {
-  if (name == "by_device") return GramArithmetic::kByDevice;
-  if (name == "double") return GramArithmetic::kDouble;
-  if (name == "double_float") return GramArithmetic::kDoubleFloat;
-  return std::nullopt;
-}
-
-void CheckCompute(const v1::JobConfig& config, FieldErrors* errors) {
-  if (!ParseGram(config.cuda_gram()).has_value()) {
-    errors->Add(FieldError("cuda_gram", Quoted(config.cuda_gram()),
-                           "\"by_device\", \"double\", \"double_float\""));
-  }
-  errors->Add(CheckNumber(
-      config.device() >= 0 &&
-          (config.backend() == "cuda" || config.device() == 0),
-      "device", config.device(),
-      "0, or up to the number of devices - 1 with backend \"cuda\""));
-  if (config.backend() != "cpu" && config.backend() != "cuda") {
-    errors->Add(
-        FieldError("backend", Quoted(config.backend()), "\"cpu\", \"cuda\""));
-  }
-  errors->Add(CheckNumber(
-      config.compute_threads() >= 0 && config.compute_threads() <= 1024,
-      "compute_threads", config.compute_threads(),
-      "0 to 1024 (0: one per CPU)"));
-  errors->Add(CheckNumber(config.memory_budget_bytes() >= 0,
-                          "memory_budget_bytes", config.memory_budget_bytes(),
-                          ">= 0 (0: 80% of what the host grants)"));
-  errors->Add(CheckNumber(config.device_memory_budget_bytes() >= 0 &&
-                              (config.backend() == "cuda" ||
-                               config.device_memory_budget_bytes() == 0),
-                          "device_memory_budget_bytes",
-                          config.device_memory_budget_bytes(),
-                          "0 (80% of the device), or more with backend "
-                          "\"cuda\""));
-}
-
-void CheckObservation(const v1::JobConfig& config, FieldErrors* errors) {
-  const v1::MetricsConfig& metrics = config.metrics();
-  errors->Add(CheckNumber(metrics.port() >= 0 && metrics.port() <= 65535,
-                          "metrics.port", metrics.port(), "0 to 65535"));
-  if (!metrics.bind().empty()) {
-    errors->Add(CheckHost("metrics.bind", metrics.bind()));
-  }
-  errors->Add(CheckNumber(metrics.max_tensors() >= 0, "metrics.max_tensors",
-                          metrics.max_tensors(), ">= 0"));
-  errors->Add(CheckNumber(metrics.max_workers() >= 0, "metrics.max_workers",
-                          metrics.max_workers(), ">= 0"));
-  const v1::RoundLogConfig& log = config.round_log();
-  if (!log.path().empty() && log.path().back() == '/') {
-    errors->Add(
-        FieldError("round_log.path", Quoted(log.path()), "a file's path"));
-  }
-  errors->Add(CheckNumber(log.max_bytes() >= kMinRoundLogBytes,
-                          "round_log.max_bytes", log.max_bytes(),
-                          absl::StrCat(">= ", kMinRoundLogBytes)));
-}
-
-// `options` with what the configuration says about members and times.
-CoordinatorOptions MakeCoordinatorOptions(const v1::JobConfig& config,
-                                          CoordinatorOptions options) {
-  options.job = config.job();
-  options.workers = config.workers();
-  options.min_workers = config.min_workers();
-  options.max_workers = config.max_workers();
-  options.start_timeout = absl::Seconds(config.start_timeout_seconds());
-  options.lease = absl::Seconds(config.lease_seconds());
-  options.reconnect_grace = absl::Seconds(config.reconnect_grace_seconds());
-  options.quorum = config.quorum();
-  options.round_timeout = absl::Seconds(config.round_timeout_seconds());
-  options.round_timeout_mad = config.round_timeout_mad();
-  options.straggler_warning = absl::Seconds(config.straggler_warning_seconds());
-  options.start_warning = absl::Seconds(config.start_warning_seconds());
-  options.phase_timeout = absl::Seconds(config.phase_timeout_seconds());
-  options.floor_policy =
-      ParseFloorPolicy(config.floor_policy()).value_or(FloorPolicy::kWait);
-  options.floor_timeout = absl::Seconds(config.floor_timeout_seconds());
-  options.max_rounds = config.max_rounds();
-  options.max_skipped_rounds = config.max_skipped_rounds();
-  options.fail_on_divergence = config.on_divergence() == "fail";
-  options.weight_decay = static_cast<float>(config.optimizer().weight_decay());
-  return options;
-}
-
-void FillShardOptions(const v1::JobConfig& config, ShardOptions* options,
-                      FieldErrors* errors) {
-  errors->Take(ParseDType("push_dtype", config.push_dtype(), true),
-               &options->push_dtype);
-  errors->Take(ParseDType("pull_dtype", config.pull_dtype(), false),
-               &options->pull_dtype);
+void ReadShard(const v1::JobConfig& config, ConfigFields* fields,
+               ShardOptions* options) {
+  fields->Choice("push_dtype",
+                 Names({DType::kF32, DType::kBF16, DType::kF16, DType::kI8}),
+                 &options->push_dtype);
+  fields->Choice("pull_dtype", Names({DType::kF32, DType::kBF16, DType::kF16}),
+                 &options->pull_dtype);
   options->num_shards = config.shards_size();
   options->workers = config.workers();
   options->max_workers = config.max_workers();
-  options->weight_decay = static_cast<float>(config.optimizer().weight_decay());
   options->min_early_elements = kMinEarlyElements;
   options->reports_together = config.quorum() == 0 &&
                               config.round_timeout_seconds() == 0.0 &&
                               config.round_timeout_mad() == 0.0;
-  options->memory_budget = {config.memory_budget_bytes(),
-                            config.device_memory_budget_bytes()};
 }
 
 // The rules, the optimizer and its groups: both the coordinator and the shard
 // need them.
-void FillFormulas(const v1::JobConfig& config, ServerOptions* options,
+void ReadFormulas(v1::JobConfig* config, ServerOptions* options,
                   FieldErrors* errors) {
-  errors->Take(MakeCombineOptions(config), &options->coordinator.combine);
-  errors->Take(MakeOptimizerOptions(config.optimizer()),
+  CoordinatorOptions* const job = &options->coordinator;
+  ReadCombination(config, &job->combine, errors);
+  CompleteOptimizer(config->mutable_optimizer());
+  for (v1::GroupConfig& group : *config->mutable_groups()) {
+    CompleteGroup(&group);
+  }
+  errors->Take(MakeOptimizerOptions(config->optimizer()),
                &options->shard.optimizer);
-  options->coordinator.optimizer = options->shard.optimizer;
-  errors->Take(MakeGroupOptions(config), &options->shard.groups);
+  job->optimizer = options->shard.optimizer;
+  job->weight_decay = static_cast<float>(config->optimizer().weight_decay());
+  options->shard.weight_decay = job->weight_decay;
+  errors->Take(MakeGroupOptions(*config), &options->shard.groups);
   for (const GroupOptions& group : options->shard.groups) {
-    options->coordinator.group_weight_decay.emplace_back(group.name,
-                                                         group.weight_decay);
+    job->group_weight_decay.emplace_back(group.name, group.weight_decay);
   }
 }
 
-// Copies of the parts, in memory and on disk: both the coordinator and the
-// shard need to know of them.
-void FillSurvival(const v1::JobConfig& config, ServerOptions* options,
-                  FieldErrors* errors) {
-  errors->Take(MakeReplicated(config), &options->shard.replicated);
-  options->coordinator.replicated = options->shard.replicated;
-  errors->Take(MakeCheckpointOptions(config), &options->coordinator.checkpoint);
-  options->checkpoint_path = config.checkpoint().path();
+// Whether each part has a copy at the next shard: the coordinator and the shard
+// need to know of it.
+void ReadReplication(const v1::JobConfig& config, ConfigFields* fields,
+                     ServerOptions* options, FieldErrors* errors) {
+  bool* const replicated = &options->shard.replicated;
+  *replicated = config.shards_size() >= 2;
+  fields->Choice("replication", {{"none", false}, {"buddy", true}}, replicated);
+  if (*replicated && config.shards_size() < 2) {
+    errors->Add(FieldError("replication",
+                           "\"buddy\", and number of shards is 1",
+                           "\"none\" with 1 shard, \"buddy\" with 2 or more"));
+  }
+  options->coordinator.replicated = *replicated;
 }
 
-// REQUIRES: all else is filled in, without an error.
-void FillPublish(const v1::JobConfig& config, ServerOptions* options,
-                 FieldErrors* errors) {
-  AGG_DCHECK(errors->empty());
-  errors->Take(MakePipelined(config, options->coordinator.combine,
-                             options->coordinator.optimizer),
-               &options->shard.pipelined);
-  options->coordinator.pipelined = options->shard.pipelined;
+constexpr absl::string_view kNeedsPath = "only with checkpoint.path";
+
+// What is set of `checkpoint`, though there is no path to write to.
+absl::Status CheckNothingSet(const v1::CheckpointConfig& config) {
+  FieldErrors errors;
+  if (config.has_every_seconds()) {
+    errors.Add(CheckField(false, "checkpoint.every_seconds",
+                          config.every_seconds(), kNeedsPath));
+  }
+  errors.Add(CheckField(config.every_rounds() == 0, "checkpoint.every_rounds",
+                        static_cast<double>(config.every_rounds()),
+                        kNeedsPath));
+  errors.Add(CheckField(config.keep() == 0, "checkpoint.keep", config.keep(),
+                        kNeedsPath));
+  if (!config.restore().empty()) {
+    errors.Add(
+        FieldError("checkpoint.restore", Quoted(config.restore()), kNeedsPath));
+  }
+  if (!config.restore_job().empty()) {
+    errors.Add(FieldError("checkpoint.restore_job",
+                          Quoted(config.restore_job()), kNeedsPath));
+  }
+  return errors.status();
+}
+
+// The names that a job may have and a folder may not.
+bool IsFolderName(const std::string& job) {
+  return job != "." && job != ".." && job.find('/') == std::string::npos;
+}
+
+absl::Status CheckRestoreJob(const v1::JobConfig& config) {
+  const std::string& other = config.checkpoint().restore_job();
+  if (other.empty()) return absl::OkStatus();
+  if (!IsFolderName(other) || other == config.job()) {
+    return FieldError("checkpoint.restore_job", Quoted(other),
+                      "the name of another job, a folder below path");
+  }
+  if (config.checkpoint().restore() == "none") {
+    return FieldError("checkpoint.restore_job", Quoted(other),
+                      "only with restore \"latest\"");
+  }
+  return absl::OkStatus();
+}
+
+// Its defaults are set only if it has a path, since its other fields mean
+// nothing without.
+void ReadCheckpoint(const v1::JobConfig& config, ConfigFields* fields,
+                    ServerOptions* server_options, FieldErrors* errors) {
+  const v1::CheckpointConfig& checkpoint = config.checkpoint();
+  if (checkpoint.path().empty())
+    return errors->Add(CheckNothingSet(checkpoint));
+  server_options->checkpoint_path = checkpoint.path();
+  CheckpointOptions* const options = &server_options->coordinator.checkpoint;
+  options->enabled = true;
+  if (!IsFolderName(config.job())) {
+    errors->Add(FieldError("job", Quoted(config.job()),
+                           "with checkpoints: a name of a folder"));
+  }
+  options->every = absl::Seconds(checkpoint.every_rounds() == 0 ? 600 : 0);
+  fields->Seconds("checkpoint.every_seconds", &options->every, AtLeast(0),
+                  "finite, >= 0 (0: not by time)");
+  fields->Number("checkpoint.every_rounds", &options->every_rounds);
+  fields->Number("checkpoint.keep", &options->keep, AtLeast(1), ">= 1");
+  fields->Choice("checkpoint.restore", {{"latest", true}, {"none", false}},
+                 &options->restore);
+  errors->Add(CheckRestoreJob(config));
+  options->restore_job = checkpoint.restore_job();
+}
+
+// Adds a line for each field that a pipelined job (P43) has to have otherwise:
+// they are about what many fields are together.
+void CheckPipelined(const v1::JobConfig& config, const ServerOptions& options,
+                    FieldErrors* errors) {
+  errors->Add(CheckPipelining(options.coordinator.combine));
+  if (OptimizerNeedsNorms(options.coordinator.optimizer.kind)) {
+    errors->Add(FieldError("optimizer.kind", Quoted(config.optimizer().kind()),
+                           "with publish \"pipelined\": one without a trust "
+                           "ratio"));
+  }
+  if (config.replication() != "none") {
+    errors->Add(FieldError("replication", Quoted(config.replication()),
+                           "with publish \"pipelined\": \"none\""));
+  }
+  if (config.backend() != "cpu") {
+    errors->Add(FieldError("backend", Quoted(config.backend()),
+                           "with publish \"pipelined\": \"cpu\""));
+  }
+  errors->Add(CheckField(config.quorum() == 0, "quorum", config.quorum(),
+                         "with publish \"pipelined\": 0"));
+  errors->Add(CheckField(
+      config.round_timeout_seconds() == 0.0, "round_timeout_seconds",
+      config.round_timeout_seconds(), "with publish \"pipelined\": 0"));
+  errors->Add(CheckField(config.round_timeout_mad() == 0.0, "round_timeout_mad",
+                         config.round_timeout_mad(),
+                         "with publish \"pipelined\": 0"));
+}
+
+// Sets what *config leaves out. What could not be read has its default.
+ServerOptions Read(v1::JobConfig* config, FieldErrors* errors) {
+  ServerOptions options;
+  ConfigFields fields(config, "", errors);
+  CoordinatorOptions* const job = &options.coordinator;
+  fields.Text("job", &job->job, IsJob, "[A-Za-z0-9_.-]{1,64}");
+  if (config->shards().empty()) config->add_shards("127.0.0.1:50051");
+  ReadShards(*config, &fields, &options, errors);
+  ReadWorkers(*config, &fields, job);
+  ReadTimes(&fields, job);
+  ReadCompute(*config, &fields, &options);
+  ReadCloseRule(*config, &fields, job);
+  ReadObservation(&fields, &options, errors);
+  ReadShard(*config, &fields, &options.shard);
+  ReadFormulas(config, &options, errors);
+  ReadReplication(*config, &fields, &options, errors);
+  ReadCheckpoint(*config, &fields, &options, errors);
+  ReadSecurity(*config, &fields, &options.security, errors);
+  ReadAccess(*config, &fields, &options.access, errors);
+  fields.Choice("publish", {{"atomic", false}, {"pipelined", true}},
+                &job->pipelined);
+  if (job->pipelined && errors->empty()) {
+    CheckPipelined(*config, options, errors);
+  }
+  options.shard.pipelined = job->pipelined;
   // Waves are about as early.
-  options->shard.early_gram = !options->shard.pipelined;
+  options.shard.early_gram = !job->pipelined;
+  // Whoever has the server's user may ask for memory, and shows no certificate.
+  options.shard.shared_memory =
+      options.unix_socket &&
+      (config->shared_memory() == "on" ||
+       (config->shared_memory() == "auto" && !options.security.tls()));
+  options.backend_options.share_device = options.shard.shared_memory;
+  return options;
 }
 
 }  // namespace
 
+v1::JobConfig WithDefaults(v1::JobConfig config) {
+  FieldErrors not_reported;
+  Read(&config, &not_reported);
+  return config;
+}
+
 absl::StatusOr<ServerOptions> MakeServerOptions(const v1::JobConfig& config) {
-  AGG_DCHECK(!config.publish().empty());
   FieldErrors errors;
-  errors.Add(CheckJob(config.job()));
-  CheckShards(config, &errors);
-  CheckWorkers(config, &errors);
-  CheckFloor(config, &errors);
-  CheckTimes(config, &errors);
-  CheckCompute(config, &errors);
-  errors.Add(CheckCloseRule(config));
-  CheckObservation(config, &errors);
-  ServerOptions options;
-  FillShardOptions(config, &options.shard, &errors);
-  FillFormulas(config, &options, &errors);
-  FillSurvival(config, &options, &errors);
-  errors.Take(MakeSecurity(config), &options.security);
-  errors.Take(MakeAccessOptions(config), &options.access);
-  if (errors.empty()) FillPublish(config, &options, &errors);
+  v1::JobConfig complete = config;
+  ServerOptions options = Read(&complete, &errors);
   if (!errors.empty()) return errors.status();
-  options.shards.assign(config.shards().begin(), config.shards().end());
-  options.coordinator = MakeCoordinatorOptions(config, options.coordinator);
-  options.backend = config.backend();
-  options.backend_options.num_threads = config.compute_threads();
-  options.backend_options.cuda_gram = *ParseGram(config.cuda_gram());
-  options.backend_options.cuda_device = config.device();
-  options.unix_socket = config.unix_socket() == "auto";
-  // Whoever has the server's user may ask for memory, and shows no certificate.
-  options.shard.shared_memory =
-      options.unix_socket &&
-      (config.shared_memory() == "on" ||
-       (config.shared_memory() == "auto" && !options.security.tls()));
-  options.backend_options.share_device = options.shard.shared_memory;
-  options.metrics = {config.metrics().bind(), config.metrics().port(),
-                     config.metrics().max_tensors(),
-                     config.metrics().max_workers()};
-  options.round_log = {config.round_log().path(),
-                       config.round_log().max_bytes()};
-  options.config_text = PrintJobConfig(config);
+  options.config_text = PrintJobConfig(complete);
   options.coordinator.checkpoint.config_text = options.config_text;
-  options.fingerprint = ConfigFingerprint(config);
+  options.fingerprint = ConfigFingerprint(complete);
   return options;
 }
 

@@ -42,9 +42,15 @@ struct ServerOptions {
   std::string fingerprint;      // what all shards must agree on
 };
 
+// Fills in what is left out, as the comments of proto/config.proto promise, so
+// that --print_config can show a complete configuration. Invalid values stay
+// for MakeServerOptions to report; fields that the chosen kind does not use
+// stay unset. Idempotent.
+v1::JobConfig WithDefaults(v1::JobConfig config);
+
 // INVALID_ARGUMENT with a line for each bad field: "path is value; allowed:
-// ...". What follows from another error only is not repeated.
-// REQUIRES: a config that WithDefaults has completed.
+// ...". What follows from another error only is not repeated. Fields that are
+// left out have their defaults.
 absl::StatusOr<ServerOptions> MakeServerOptions(const v1::JobConfig& config);
 
 }  // namespace agg

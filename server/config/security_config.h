@@ -1,14 +1,19 @@
-// `security` of the configuration: who may connect, and how.
+// `security` of the configuration: who may connect, and how, and who may do
+// what, and how much of it.
 #ifndef AGG_SERVER_CONFIG_SECURITY_CONFIG_H_
 #define AGG_SERVER_CONFIG_SECURITY_CONFIG_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "proto/config.pb.h"
 #include "proto/tls_options.h"
+#include "server/access/call_limits.h"
+#include "server/access/identities.h"
+#include "server/base/field_error.h"
+#include "server/config/config_fields.h"
 #include "server/tls/tls_files.h"
 
 namespace agg {
@@ -33,13 +38,22 @@ struct SecuritySettings {
   bool tls() const { return !files.certificate.empty(); }
 };
 
-// Fills in defaults; those of `tls` only if it is there.
-void CompleteSecurity(v1::JobConfig* config);
+// Both read their fields, and set what `config`, whose fields these are, leaves
+// out: of `tls` only if it is there. They add a line for each bad field: "field
+// is value; allowed: ..."; so are addresses of shards to which a token would go
+// in clear text. The files are not looked at: they are another host's, perhaps.
+void ReadSecurity(const v1::JobConfig& config, ConfigFields* fields,
+                  SecuritySettings* settings, FieldErrors* errors);
+void ReadAccess(const v1::JobConfig& config, ConfigFields* fields,
+                AccessOptions* options, FieldErrors* errors);
 
-// INVALID_ARGUMENT with a line for each bad field: "field is value; allowed:
-// ...". The files are not looked at: they are another host's, perhaps.
-// REQUIRES: CompleteSecurity was called.
-absl::StatusOr<SecuritySettings> MakeSecurity(const v1::JobConfig& config);
+// Most workers of a job: a slice's compensated Gram must fit into a message.
+inline constexpr int32_t kMaxWorkers = 512;
+
+// The least that may be set as limits of all callers, with which `workers` of
+// them can train, also where one identity, which has three quarters of it
+// (ShareOf), has them all. REQUIRES: 1 to kMaxWorkers.
+CallLimits LeastOfAll(int32_t workers);
 
 }  // namespace agg
 

@@ -121,7 +121,7 @@ struct CoordinatorOptions {
   absl::Duration phase_timeout = absl::Minutes(10);      // of one shard
   FloorPolicy floor_policy = FloorPolicy::kWait;
   absl::Duration floor_timeout = absl::ZeroDuration();  // with kFail
-  uint64_t max_skipped_rounds = 0;                      // in a row; 0: no end
+  uint64_t max_skipped_rounds = 100;                    // in a row; 0: no end
   bool fail_on_divergence = false;  // when replicas differ (P49)
   uint64_t max_rounds = 0;          // 0: no end
   bool replicated = false;          // parts have copies at buddies

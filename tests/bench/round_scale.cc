@@ -34,7 +34,6 @@
 #include "proto/shard_plan.h"
 #include "server/base/log.h"
 #include "server/base/process_memory.h"
-#include "server/config/config_defaults.h"
 #include "server/config/config_text.h"
 #include "server/config/options.h"
 #include "server/round_log/record_reader.h"

@@ -19,7 +19,7 @@
 #include "kernels/backend_factory.h"
 #include "proto/agg.grpc.pb.h"
 #include "proto/control.grpc.pb.h"
-#include "server/config/config_defaults.h"
+#include "server/config/options.h"
 #include "server/config/config_text.h"
 #include "tests/server/tls/test_certificates.h"
 

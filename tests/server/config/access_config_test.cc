@@ -1,4 +1,4 @@
-#include "server/config/access_config.h"
+#include "server/config/security_config.h"
 
 #include <string>
 #include <utility>
@@ -9,7 +9,6 @@
 #include "gtest/gtest.h"
 #include "proto/config.pb.h"
 #include "server/base/field_error.h"
-#include "server/config/config_defaults.h"
 #include "server/config/config_text.h"
 #include "server/config/options.h"
 

@@ -1,4 +1,4 @@
-#include "server/config/config_file.h"
+#include "server/config/config_text.h"
 
 #include <unistd.h>
 

@@ -2,7 +2,6 @@
 #include <cstdint>
 #include <string>
 
-#include "server/config/config_defaults.h"
 #include "server/config/config_text.h"
 #include "server/config/options.h"
 

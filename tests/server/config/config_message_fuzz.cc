@@ -3,7 +3,6 @@
 #include <string>
 
 #include "proto/config.pb.h"
-#include "server/config/config_defaults.h"
 #include "server/config/config_text.h"
 #include "server/config/options.h"
 #include "tests/fuzz/fuzz_message.h"

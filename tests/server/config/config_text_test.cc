@@ -7,7 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/base/field_error.h"
-#include "server/config/config_defaults.h"
+#include "server/config/options.h"
 
 namespace agg {
 namespace {

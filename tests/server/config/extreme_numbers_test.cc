@@ -13,7 +13,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/config.pb.h"
-#include "server/config/config_defaults.h"
 #include "server/config/options.h"
 
 namespace agg {

@@ -1,11 +1,10 @@
-#include "server/config/limits_config.h"
+#include "server/config/security_config.h"
 
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/config/config_defaults.h"
 #include "server/config/config_text.h"
 #include "server/config/options.h"
 

@@ -1,4 +1,4 @@
-#include "server/config/memory_budget.h"
+#include "server/config/host_budget.h"
 
 #include <cstdlib>
 #include <fstream>

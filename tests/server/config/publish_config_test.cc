@@ -1,5 +1,4 @@
 // Which jobs may be pipelined: each reason why not, by its field.
-#include "server/config/publish_config.h"
 
 #include <string>
 #include <vector>
@@ -7,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/config/config_defaults.h"
 #include "server/config/config_text.h"
 #include "server/config/options.h"
 

@@ -4,7 +4,6 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/config/config_defaults.h"
 #include "server/config/config_text.h"
 #include "server/config/options.h"
 

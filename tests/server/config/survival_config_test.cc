@@ -1,4 +1,3 @@
-#include "server/config/survival_config.h"
 
 #include <string>
 
@@ -8,7 +7,6 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/config/config_defaults.h"
 #include "server/config/config_text.h"
 #include "server/config/options.h"
 
