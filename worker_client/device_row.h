@@ -16,7 +16,6 @@
 #include "absl/types/span.h"
 #include "kernels/device_memory/device_context.h"
 #include "kernels/device_memory/device_stream.h"
-#include "kernels/device_memory/registered_memory.h"
 #include "kernels/device_memory/shared_device_memory.h"
 #include "kernels/dtype.h"
 #include "proto/region.pb.h"

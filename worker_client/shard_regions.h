@@ -15,7 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "kernels/device_memory/registered_memory.h"
+#include "kernels/device_memory/device_context.h"
 #include "kernels/dtype.h"
 #include "proto/region.pb.h"
 #include "proto/shard_plan.h"

@@ -21,7 +21,6 @@
 #include "kernels/device_memory/cuda_driver.h"
 #include "kernels/device_memory/device_context.h"
 #include "kernels/device_memory/device_stream.h"
-#include "kernels/device_memory/registered_memory.h"
 #include "proto/shard_plan.h"
 #include "server/base/mutex.h"
 #include "worker_client/row_encoding.h"

@@ -6,13 +6,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
+#include <memory>
+#include <new>
 #include <vector>
 
 #include "kernels/cpu/block_plan.h"
-#include "kernels/cpu/gram_int8_kernel.h"
 #include "kernels/cpu/gram_kernel.h"
-#include "kernels/cpu/scratch.h"
 #include "kernels/double_pair.h"
 #include "kernels/row_format.h"
 
@@ -25,6 +26,32 @@ constexpr int64_t kWaveUnits = 1024;
 
 // Row elements below which waking threads costs more than it brings.
 constexpr int64_t kInlineRowElements = int64_t{64} << 10;
+
+// `num_doubles` doubles per thread, 64-byte aligned and each thread's a page
+// away from the next one's, not initialised.
+class ThreadScratch {
+ public:
+  ThreadScratch(int num_threads, int64_t num_doubles)
+      : stride_((num_doubles + kPageDoubles - 1) / kPageDoubles * kPageDoubles),
+        data_(static_cast<double*>(
+            ::operator new (num_threads* stride_ * sizeof(double),
+                            std::align_val_t{kPageBytes}))) {}
+
+  double* of_thread(int thread) const { return data_.get() + thread * stride_; }
+
+ private:
+  static constexpr size_t kPageBytes = 4096;
+  static constexpr int64_t kPageDoubles = kPageBytes / sizeof(double);
+
+  struct Free {
+    void operator()(double* data) const {
+      ::operator delete (data, std::align_val_t{kPageBytes});
+    }
+  };
+
+  int64_t stride_;
+  std::unique_ptr<double, Free> data_;
+};
 
 class GramRun {
  public:

@@ -6,9 +6,18 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/cpu/gram_lanes.h"
-
 namespace agg {
+
+// The virtual layout of sums is 8 lanes of doubles, whatever the SIMD target.
+// Lane l accumulates the elements l, l + 8, l + 16 .. of a block in order (a
+// last, incomplete group of 8 is filled up with zeros), and the lanes are
+// added as ((0+4)+(2+6))+((1+5)+(3+7)).
+inline constexpr int64_t kGramLanes = 8;
+
+inline double SumOfGramLanes(const double* lanes) {
+  return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) +
+         ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
+}
 
 // Rows of a tile. Up to as many rows are read in place; more are converted to
 // double first, a panel of all rows at a time, since each is used in several

@@ -27,7 +27,7 @@
 #include <cstdint>
 
 #include "hwy/highway.h"
-#include "kernels/cpu/gram_lanes.h"
+#include "kernels/cpu/gram_layout.h"
 #include "kernels/cpu/load_double-inl.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -14,12 +14,13 @@
 // Must come after foreach_target.h.
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
-#include "kernels/cpu/combine_rows-inl.h"
-#include "kernels/cpu/gram_lanes.h"
+#include "kernels/cpu/gram_layout.h"
 #include "kernels/cpu/gram_tiles-inl.h"
-#include "kernels/cpu/step_chunk-inl.h"
+#include "kernels/cpu/load_double-inl.h"
 #include "kernels/narrow_float.h"
 #include "kernels/row_format.h"
+#include "kernels/step_constants.h"
+#include "kernels/step_formula.h"
 
 #ifndef AGG_KERNELS_CPU_UPDATE_KERNEL_ONCE_
 #define AGG_KERNELS_CPU_UPDATE_KERNEL_ONCE_
@@ -54,6 +55,195 @@ struct NormLanes {
 HWY_BEFORE_NAMESPACE();
 namespace agg {
 namespace HWY_NAMESPACE {
+
+// --- The weighted sum of rows in double. Plain loops that the compiler
+// vectorises for the target.
+
+// Rows to add at a time, at most: four quarter the traffic of `sums` through
+// the L1 cache.
+inline constexpr int64_t kRowsAtOnce = 4;
+
+// Elements of int8 rows that are fetched ahead.
+inline constexpr int64_t kAheadElements = 1024;
+
+// Some of the rows, from an element on, with what each is multiplied by.
+template <class Element>
+struct SomeRows {
+  const typename Element::Storage* rows[kRowsAtOnce] = {};
+  double scales[kRowsAtOnce] = {};  // if Element::kScaled
+  const double* coefficients = nullptr;
+};
+
+// sums <- fma(c[R-1], row[R-1], .. fma(c[0], row[0], sums)); kFirst: from
+// zero; kLast: rounded once to float32 into `combined` instead.
+template <class Element, int R, bool kFirst, bool kLast>
+HWY_NOINLINE void AddRows(const SomeRows<Element>& some, int64_t num_elements,
+                          double* HWY_RESTRICT sums,
+                          float* HWY_RESTRICT combined) {
+  const auto* HWY_RESTRICT row0 = some.rows[0];
+  const auto* HWY_RESTRICT row1 = some.rows[R > 1 ? 1 : 0];
+  const auto* HWY_RESTRICT row2 = some.rows[R > 2 ? 2 : 0];
+  const auto* HWY_RESTRICT row3 = some.rows[R > 3 ? 3 : 0];
+  const double s0 = some.scales[0], s1 = some.scales[1];
+  const double s2 = some.scales[2], s3 = some.scales[3];
+  const double c0 = some.coefficients[0];
+  const double c1 = some.coefficients[R > 1 ? 1 : 0];
+  const double c2 = some.coefficients[R > 2 ? 2 : 0];
+  const double c3 = some.coefficients[R > 3 ? 3 : 0];
+  for (int64_t k = 0; k < num_elements; ++k) {
+    double sum = kFirst ? 0.0 : sums[k];
+    sum = __builtin_fma(c0, Element::Value(row0[k], s0), sum);
+    if (R > 1) sum = __builtin_fma(c1, Element::Value(row1[k], s1), sum);
+    if (R > 2) sum = __builtin_fma(c2, Element::Value(row2[k], s2), sum);
+    if (R > 3) sum = __builtin_fma(c3, Element::Value(row3[k], s3), sum);
+    if (kLast) {
+      combined[k] = static_cast<float>(sum);
+    } else {
+      sums[k] = sum;
+    }
+  }
+}
+
+template <class Element, int R>
+HWY_INLINE void AddSomeRows(const SomeRows<Element>& some, int64_t num_elements,
+                            bool first, bool last, double* sums,
+                            float* combined) {
+  const auto add = first ? (last ? &AddRows<Element, R, true, true>
+                                 : &AddRows<Element, R, true, false>)
+                         : (last ? &AddRows<Element, R, false, true>
+                                 : &AddRows<Element, R, false, false>);
+  add(some, num_elements, sums, combined);
+}
+
+// Elements [begin, begin + num_elements) of all rows, for int8 of one block of
+// scales; `sums` is scratch for as many doubles. `scales` is not read for other
+// types. REQUIRES: num_rows >= 1.
+template <class Element>
+HWY_NOINLINE void CombineRows(const char* const* rows,
+                              const float* const* scales,
+                              const double* coefficients, int64_t num_rows,
+                              int64_t begin, int64_t num_elements, double* sums,
+                              float* combined) {
+  assert(num_rows >= 1);
+  using Storage = typename Element::Storage;
+  for (int64_t r = 0; r < num_rows; r += kRowsAtOnce) {
+    const int64_t num_left = num_rows - r;
+    SomeRows<Element> some;
+    some.coefficients = coefficients + r;
+    for (int64_t i = 0; i < kRowsAtOnce && i < num_left; ++i) {
+      some.rows[i] = reinterpret_cast<const Storage*>(rows[r + i]) + begin;
+      if (Element::kScaled) {
+        some.scales[i] = scales[r + i][begin / kScaleBlockElements];
+        // Hardware follows many rows of so few bytes badly: without this an
+        // Update of 32 rows took more than twice the time on a Zen 4.
+        const auto* const ahead =
+            reinterpret_cast<const char*>(some.rows[i] + kAheadElements);
+        for (int64_t line = 0; line < kScaleBlockElements; line += 64) {
+          __builtin_prefetch(ahead + line, 0, 3);
+        }
+      }
+    }
+    const auto add = num_left == 1   ? &AddSomeRows<Element, 1>
+                     : num_left == 2 ? &AddSomeRows<Element, 2>
+                     : num_left == 3 ? &AddSomeRows<Element, 3>
+                                     : &AddSomeRows<Element, 4>;
+    add(some, num_elements, r == 0, num_left <= kRowsAtOnce, sums, combined);
+  }
+}
+
+// --- Optimizer steps over arrays: the formulas of element_math.h in plain
+// loops that the compiler vectorises for the target. Formulas are inlined into
+// the loops, and so get the target's instructions; choosing one happens once
+// per block and needs none.
+
+using StepFunction = void (*)(const StepConstants& constants,
+                              const float* gradient, int64_t num_elements,
+                              float* parameters, float* state0, float* state1);
+
+// State arrays that the formula does not have may be null.
+template <class Formula>
+HWY_NOINLINE void StepChunk(const StepConstants& constants,
+                            const float* HWY_RESTRICT gradient,
+                            int64_t num_elements,
+                            float* HWY_RESTRICT parameters,
+                            float* HWY_RESTRICT state0,
+                            float* HWY_RESTRICT state1) {
+  const StepConstants c = constants;  // may not alias the arrays
+  for (int64_t k = 0; k < num_elements; ++k) {
+    float parameter = parameters[k];
+    float s0 = Formula::kStateArrays > 0 ? state0[k] : 0.0f;
+    float s1 = Formula::kStateArrays > 1 ? state1[k] : 0.0f;
+    Formula::Apply(c, gradient[k], &parameter, &s0, &s1);
+    parameters[k] = parameter;
+    if (Formula::kStateArrays > 0) state0[k] = s0;
+    if (Formula::kStateArrays > 1) state1[k] = s1;
+  }
+}
+
+// Visitor of VisitFormula: returns the formula's loop.
+struct StepChunkOf {
+  template <class Formula>
+  StepFunction operator()(Formula /*formula*/) const {
+    return &StepChunk<Formula>;
+  }
+};
+
+inline StepFunction ChooseStep(StepFormula formula) {
+  return VisitFormula(formula, StepChunkOf());
+}
+
+using DirectionFunction = void (*)(const StepConstants& constants,
+                                   const float* gradient, int64_t num_elements,
+                                   const float* parameters, const float* state0,
+                                   const float* state1, float* directions);
+
+// Writes the directions that a step would take; the state stays as it is.
+template <class Formula>
+HWY_NOINLINE void DirectChunk(const StepConstants& constants,
+                              const float* HWY_RESTRICT gradient,
+                              int64_t num_elements,
+                              const float* HWY_RESTRICT parameters,
+                              const float* HWY_RESTRICT state0,
+                              const float* HWY_RESTRICT state1,
+                              float* HWY_RESTRICT directions) {
+  const StepConstants c = constants;
+  for (int64_t k = 0; k < num_elements; ++k) {
+    float s0 = Formula::kStateArrays > 0 ? state0[k] : 0.0f;
+    float s1 = Formula::kStateArrays > 1 ? state1[k] : 0.0f;
+    directions[k] = Formula::Direction(c, gradient[k], parameters[k], &s0, &s1);
+  }
+}
+
+// Visitor of VisitFormula: returns the loop over directions, or null where the
+// norm that is asked for is the gradient's.
+struct DirectChunkOf {
+  template <class Formula>
+  DirectionFunction operator()(Formula /*formula*/) const {
+    if constexpr (HasDirection<Formula>::value) {
+      return &DirectChunk<Formula>;
+    } else {
+      return nullptr;
+    }
+  }
+};
+
+inline DirectionFunction ChooseDirection(StepFormula formula) {
+  return VisitFormula(formula, DirectChunkOf());
+}
+
+HWY_NOINLINE inline void NarrowToBf16(const float* HWY_RESTRICT from,
+                                      int64_t num_elements,
+                                      uint16_t* HWY_RESTRICT to) {
+  for (int64_t k = 0; k < num_elements; ++k) to[k] = Bf16OfFloat(from[k]);
+}
+
+HWY_NOINLINE inline void NarrowToF16(const float* HWY_RESTRICT from,
+                                     int64_t num_elements,
+                                     uint16_t* HWY_RESTRICT to) {
+  for (int64_t k = 0; k < num_elements; ++k) to[k] = F16OfFloat(from[k]);
+}
+
+// --- A block: chunk by chunk.
 
 void CombineChunk(const UpdateBlock& block, int64_t begin, int64_t num_elements,
                   float* combined) {

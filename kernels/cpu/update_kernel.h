@@ -49,7 +49,7 @@ void ComputeCombineBlock(const UpdateBlock& block);
 bool ComputeStepBlock(const UpdateBlock& block);
 
 // Backend::Norms of the block: writes nothing. Squares are added in the
-// virtual layout of gram_lanes.h.
+// virtual layout of gram_layout.h.
 RangeNorms ComputeNormsBlock(const UpdateBlock& block);
 
 // Converts float32 values to a 16-bit dtype. REQUIRES: dtype is not kF32.

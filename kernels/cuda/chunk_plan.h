@@ -8,7 +8,7 @@
 
 #include "absl/types/span.h"
 #include "kernels/backend.h"
-#include "kernels/cuda/chunk.h"
+#include "kernels/cuda/kernel_args.h"
 
 namespace agg::cuda {
 

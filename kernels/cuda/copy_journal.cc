@@ -6,6 +6,35 @@
 
 namespace agg::cuda {
 
+std::vector<ByteSpan> CopyCoalescer::Add(const ByteSpan& span,
+                                         int64_t alignment) {
+  std::vector<ByteSpan> ready;
+  if (span.begin >= span.end) return ready;
+  if (pending_.has_value()) {
+    const int64_t next =
+        (pending_->end + alignment - 1) / alignment * alignment;
+    if (span.begin == next) {
+      pending_->end = span.end;
+    } else {
+      ready.push_back(*pending_);
+      pending_ = span;
+    }
+  } else {
+    pending_ = span;
+  }
+  if (pending_->end - pending_->begin >= kEnoughBytes) {
+    ready.push_back(*pending_);
+    pending_.reset();
+  }
+  return ready;
+}
+
+std::optional<ByteSpan> CopyCoalescer::Take() {
+  const std::optional<ByteSpan> taken = pending_;
+  pending_.reset();
+  return taken;
+}
+
 void CopyJournal::Add(const ByteSpan& span, int64_t copy) {
   entries_.push_back({span, copy});
 }

@@ -1,5 +1,5 @@
 // The interface's calls, each with what has to come before it, and what a
-// failure means, and memory. cuda_gram.cc, cuda_update.cc and cuda_state.cc run
+// failure means, and memory. cuda_gram.cc and cuda_update.cc run
 // kernels.
 #include "kernels/cuda/cuda_backend.h"
 
@@ -8,19 +8,31 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/request_check.h"
-#include "kernels/cuda/complain.h"
+#include "kernels/cuda/args_block.h"
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/cuda_gram.h"
-#include "kernels/cuda/cuda_state.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/cuda_update.h"
-#include "kernels/cuda/load_kernels.h"
-#include "kernels/cuda/wave_limits.h"
+#include "kernels/cuda/gram_kernel.h"
+#include "kernels/cuda/numa_node.h"
+#include "kernels/cuda/update_kernel.h"
 #include "kernels/row_format.h"
 
 namespace agg {
-
 namespace {
+
+// Brings to the device, before the first round, all that a backend launches:
+// the driver may have to compile it first. `double_float`: plain Grams are
+// those of LaunchGramDoubleFloat. INTERNAL: one of them cannot be loaded.
+absl::Status LoadKernels(bool double_float) {
+  AGG_RETURN_IF_CUDA_ERROR(double_float ? cuda::LoadGramDoubleFloat()
+                                        : cuda::LoadGram());
+  AGG_RETURN_IF_CUDA_ERROR(cuda::LoadGramPairs());
+  AGG_RETURN_IF_CUDA_ERROR(cuda::LoadGramInt8());
+  AGG_RETURN_IF_CUDA_ERROR(cuda::LoadTiles());
+  AGG_RETURN_IF_CUDA_ERROR(cuda::LoadUpdate());
+  return absl::OkStatus();
+}
 
 // The bytes of a row that have the range's elements, and its scales.
 std::vector<cuda::ByteSpan> SpansOf(DType dtype, int64_t row_bytes,
@@ -77,7 +89,7 @@ absl::StatusOr<std::unique_ptr<Backend>> CudaBackend::Make(
   const auto double_float =
       cuda::WantsDoubleFloat(options.device, options.gram);
   if (!double_float.ok()) return double_float.status();
-  if (absl::Status status = cuda::LoadKernels(*double_float); !status.ok()) {
+  if (absl::Status status = LoadKernels(*double_float); !status.ok()) {
     return absl::IsInternal(status) ? cuda::WithVersions(status) : status;
   }
   absl::StatusOr<std::unique_ptr<cuda::CublasLibrary>> cublas =

@@ -11,15 +11,33 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
+#include "kernels/backend_maker.h"
 #include "kernels/cuda/cuda_buffer.h"
 #include "kernels/cuda/cuda_memory.h"
-#include "kernels/cuda/cuda_options.h"
 #include "kernels/cuda/cuda_scratch.h"
-#include "kernels/cuda/device_side.h"
 #include "kernels/cuda/numa_node.h"
 #include "kernels/cuda/row_copies.h"
 
 namespace agg {
+
+// What can be chosen about the CUDA backend.
+struct CudaOptions {
+  int device = 0;  // of the visible ones
+  GramArithmetic gram = GramArithmetic::kByDevice;
+  // Multiply many rows with cuBLAS if there is one (kDouble).
+  bool use_cublas = true;
+  // More than these are many: 1 to 2895, as a tile has room for.
+  int64_t many_rows = cuda::kManyRows;
+  // Where the system tells what is near the device.
+  std::string sysfs = "/sys";
+  // cuBLAS's file; empty looks for it (cublas_library.h).
+  std::string cublas_path;
+  // Make kRow and kState buffers such that other processes can map their device
+  // side, where the driver can do that; the description says if it cannot.
+  bool share_device = false;
+  // The driver's file for that, as CudaDriver::Load.
+  std::string driver_path;
+};
 
 // Backend on one of the visible devices (CUDA_VISIBLE_DEVICES), of compute
 // capability 8.0 or higher, which each call makes the calling thread's device.

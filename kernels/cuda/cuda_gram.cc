@@ -10,13 +10,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "kernels/cuda/args_block.h"
 #include "kernels/cuda/chunk_plan.h"
 #include "kernels/cuda/cuda_buffer.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/gram_kernel.h"
-#include "kernels/cuda/gram_tile.h"
-#include "kernels/cuda/tile_shape.h"
-#include "kernels/cuda/wave_limits.h"
+#include "kernels/cuda/gram_schedule.h"
 #include "kernels/double_pair.h"
 #include "kernels/row_format.h"
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "kernels/cuda/cuda_status.h"
-#include "kernels/cuda/tile_shape.h"
+#include "kernels/cuda/gram_schedule.h"
 
 namespace agg::cuda {
 namespace {

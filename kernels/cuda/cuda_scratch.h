@@ -13,7 +13,6 @@
 #include "kernels/cuda/cublas_library.h"
 #include "kernels/cuda/cuda_memory.h"
 #include "kernels/cuda/numa_node.h"
-#include "kernels/cuda/pinned_memory.h"
 #include "kernels/cuda/snapshot_copies.h"
 
 namespace agg::cuda {

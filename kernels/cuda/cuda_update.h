@@ -1,4 +1,6 @@
 // Update, its two halves and Norms: waves of kernels, downloads beside them.
+// And Load, Read and Write: master weights and optimizer state from and to the
+// host.
 #ifndef AGG_KERNELS_CUDA_CUDA_UPDATE_H_
 #define AGG_KERNELS_CUDA_CUDA_UPDATE_H_
 
@@ -34,6 +36,22 @@ absl::Status ComputeStep(const UpdateRequest& request, CudaScratch* scratch,
 // pattern.
 absl::Status ComputeNorms(const UpdateRequest& request, CudaScratch* scratch,
                           absl::Span<RangeNorms> norms);
+
+// What follows returns when the copies are done.
+
+// Backend::Load.
+absl::Status ComputeLoad(const OptimizerOptions& optimizer,
+                         const Buffer& snapshot, Buffer* master, Buffer* state0,
+                         Buffer* state1, Buffer* narrowed_snapshot,
+                         DType narrowed_dtype, CudaScratch* scratch,
+                         uint16_t* narrowed);
+
+// Backend::Read and Write. The host's memory is not pinned: the driver copies
+// through its own, and a checkpoint's copy needs no page locked for ever.
+absl::Status ReadState(const Buffer& state, absl::Span<float> values,
+                       CudaScratch* scratch);
+absl::Status WriteState(absl::Span<const float> values, Buffer* state,
+                        CudaScratch* scratch);
 
 }  // namespace agg::cuda
 

@@ -8,7 +8,7 @@
 #include <cuda_runtime_api.h>
 #include <stdint.h>
 
-#include "kernels/cuda/kernel_use.h"
+#include "kernels/cuda/kernel_args.h"
 #include "kernels/double_pair.h"
 
 namespace agg::cuda {

@@ -10,7 +10,7 @@
 #include <cassert>
 
 #include "kernels/cuda/device_ops.cuh"
-#include "kernels/cuda/gram_few_rows.h"
+#include "kernels/cuda/gram_kernel.h"
 #include "kernels/cuda/gram_schedule.h"
 #include "kernels/cuda/load_elements.cuh"
 #include "kernels/cuda/row_ring.cuh"

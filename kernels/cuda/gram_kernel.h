@@ -12,9 +12,7 @@
 #include <cuda_runtime_api.h>
 #include <stdint.h>
 
-#include "kernels/cuda/chunk.h"
 #include "kernels/cuda/kernel_args.h"
-#include "kernels/cuda/kernel_use.h"
 
 namespace agg::cuda {
 
@@ -95,6 +93,45 @@ cudaError_t LoadGramInt8();
 // of more than 32 rows the one for pairs of panels, which does most.
 cudaError_t FindGramUse(int num_rows, int dtype, KernelUse* use);
 cudaError_t FindDoubleFloatUse(int dtype, KernelUse* use);
+
+// The Gram of up to so many rows is a part of LaunchGram.
+inline constexpr int kFewRows = 8;
+
+// Launches the Gram as LaunchGram does. REQUIRES: launch.num_rows <= kFewRows.
+cudaError_t LaunchGramFewRows(const GramLaunch& launch, cudaStream_t stream);
+
+// Brings the kernels of LaunchGramFewRows to the device, as LoadGram does.
+cudaError_t LoadGramFewRows();
+// Finds what the kernel of LaunchGramFewRows takes, as FindGramUse does.
+cudaError_t FindFewRowsUse(int num_rows, int dtype, KernelUse* use);
+
+// The two ends of the cuBLAS Gram: rows to a tile of doubles, and matrices of
+// the tile's batches to packed sums. Deterministic on every device: conversion
+// is exact, batches are added in order. No atomics.
+
+struct ConvertLaunch {
+  InlineArgs args;
+  ArgArray<const void*> rows;  // num_rows
+  int num_rows = 0;
+  int dtype = 0;         // agg::DType's value
+  int64_t begin = 0;     // in the layout
+  int num_elements = 0;  // >= 1
+  int num_filled = 0;    // zeros from num_elements on
+  double* tile = nullptr;
+  int64_t row_stride = 0;
+};
+cudaError_t LaunchConvert(const ConvertLaunch& launch, cudaStream_t stream);
+
+struct GatherLaunch {
+  const double* matrices = nullptr;  // [batch][num_rows^2]
+  int num_batches = 0;
+  int num_rows = 0;
+  double* sums = nullptr;  // packed; what is there is added to
+};
+cudaError_t LaunchGather(const GatherLaunch& launch, cudaStream_t stream);
+
+// Brings both kernels to the device, as their first launches would.
+cudaError_t LoadTiles();
 
 }  // namespace agg::cuda
 

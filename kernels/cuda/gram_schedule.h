@@ -23,6 +23,8 @@
 
 #include <stdint.h>
 
+#include <cstdint>
+
 #include "kernels/narrow_float.h"
 
 namespace agg::cuda {
@@ -61,7 +63,7 @@ AGG_HOST_DEVICE constexpr int RingSteps(int num_loads) {
   return num_loads == 1 ? 8 : num_loads <= 4 ? 4 : 3;
 }
 
-// Steps of a ring of whole lines (tile_ring.cuh), in as much memory.
+// Steps of a ring of whole lines (TileRing), in as much memory.
 AGG_HOST_DEVICE constexpr int TileRingSteps(int num_tiles) {
   return num_tiles == 2 ? 4 : 3;
 }
@@ -141,6 +143,31 @@ AGG_HOST_DEVICE void UpperPair(int index, int* i, int* j) {
   while (index > column) index -= ++column;
   *i = index;
   *j = column;
+}
+
+// Elements of a batch, which cuBLAS multiplies at once: the k of one matrix
+// product.
+inline constexpr int kBatchElements = 1024;
+
+// How large a tile is for so many rows: num_batches batches side by side.
+struct TileShape {
+  int num_batches = 0;  // 0: so many rows do not fit
+  int64_t row_stride() const {
+    return static_cast<int64_t>(num_batches) * kBatchElements;
+  }
+};
+
+// The most batches, up to 64, whose doubles and matrices each fit into
+// `num_bytes`. Pure.
+inline TileShape PlanTile(int64_t num_rows, int64_t num_bytes) {
+  const int64_t batch_bytes = num_rows * kBatchElements * 8;
+  const int64_t matrix_bytes = num_rows * num_rows * 8;
+  const int64_t larger =
+      batch_bytes > matrix_bytes ? batch_bytes : matrix_bytes;
+  const int64_t fitting = num_bytes / larger;
+  TileShape shape;
+  shape.num_batches = static_cast<int>(fitting < 64 ? fitting : 64);
+  return shape;
 }
 
 }  // namespace agg::cuda

@@ -4,8 +4,8 @@
 //   ConvertKernel  LaunchConvert  1 per element of row  the tile of doubles
 //   GatherKernel   LaunchGather   1 per matrix entry    the packed sums
 #include "kernels/cuda/device_ops.cuh"
+#include "kernels/cuda/gram_kernel.h"
 #include "kernels/cuda/gram_schedule.h"
-#include "kernels/cuda/gram_tile.h"
 #include "kernels/cuda/load_elements.cuh"
 
 namespace agg::cuda {

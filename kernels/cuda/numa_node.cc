@@ -13,7 +13,6 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "kernels/cuda/complain.h"
 
 namespace agg::cuda {
 namespace {

@@ -3,6 +3,9 @@
 #ifndef AGG_KERNELS_CUDA_NUMA_NODE_H_
 #define AGG_KERNELS_CUDA_NUMA_NODE_H_
 
+#include <poll.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -12,6 +15,16 @@
 #include "absl/strings/string_view.h"
 
 namespace agg::cuda {
+
+// Says of a machine that it gives less than was asked for: writes a line to
+// stderr, unless whoever reads that has left no room: a round
+// waits for no reader. At most PIPE_BUF (4096) bytes, the newline included.
+inline void Complain(const std::string& line) {
+  pollfd descriptor = {STDERR_FILENO, POLLOUT, 0};
+  if (poll(&descriptor, 1, /*timeout=*/0) <= 0) return;
+  const std::string text = line.substr(0, 4095) + "\n";
+  (void)!write(STDERR_FILENO, text.data(), text.size());
+}
 
 // Where pages go that are touched for the first time. Thread-safe.
 class NumaNode {

@@ -5,15 +5,15 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/cuda/cuda_memory.h"
 #include "kernels/cuda/cuda_status.h"
-#include "kernels/cuda/pinned_memory.h"
 
 namespace agg::cuda {
 namespace {
 
 // How many of the last copies can be waited for one by one; instead of an older
 // one, the oldest of these is waited for. They are a GiB of copies of the size
-// that copy_coalescer.h makes.
+// that copy_journal.h makes.
 constexpr int64_t kNumEvents = 1024;
 // From as many on, looking each one up takes longer than waiting for all
 // copies.

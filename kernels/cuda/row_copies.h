@@ -12,7 +12,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "kernels/cuda/copy_coalescer.h"
 #include "kernels/cuda/copy_journal.h"
 #include "kernels/cuda/cuda_memory.h"
 

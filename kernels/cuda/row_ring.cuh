@@ -23,8 +23,8 @@ struct RingSlots {
 // One lane's part of its warp's steps through a chunk. kLoads: how many rows
 // the lane reads; kRowLanes: how many lanes share one (gram_schedule.h). Where
 // four share one, two steps are the halves of a line: a warp adds the same
-// elements in the same order as with whole lines (tile_ring.cuh), so that equal
-// rows have equal entries, whichever ring has read them.
+// elements in the same order as with whole lines (TileRing in gram_kernel.cu),
+// so that equal rows have equal entries, whichever ring has read them.
 template <int kLoads, int kRowLanes>
 class RowRing {
  public:

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/cuda/cuda_memory.h"
 #include "kernels/cuda/cuda_status.h"
-#include "kernels/cuda/pinned_memory.h"
 
 namespace agg::cuda {
 namespace {

@@ -12,9 +12,7 @@
 #include <cuda_runtime_api.h>
 #include <stdint.h>
 
-#include "kernels/cuda/chunk.h"
 #include "kernels/cuda/kernel_args.h"
-#include "kernels/cuda/kernel_use.h"
 #include "kernels/step_constants.h"
 #include "kernels/step_formula.h"
 

@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "kernels/device_memory/cuda_functions.h"
+#include "kernels/device_memory/cuda_abi.h"
 
 namespace agg {
 

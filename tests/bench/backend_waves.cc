@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/cuda/args_block.h"
 #include "kernels/cuda/cuda_scratch.h"
-#include "kernels/cuda/wave_limits.h"
 #include "proto/shard_plan.h"
 #include "server/round/phase.h"
 #include "server/shard/open_round.h"

@@ -5,7 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/cuda/chunk.h"
+#include "kernels/cuda/kernel_args.h"
 
 namespace agg {
 namespace {

@@ -7,8 +7,8 @@
 #include <functional>
 #include <vector>
 
+#include "kernels/cuda/cuda_memory.h"
 #include "kernels/cuda/numa_node.h"
-#include "kernels/cuda/pinned_memory.h"
 #include "nlohmann/json.hpp"
 #include "tests/bench/cuda_must.h"
 #include "tests/bench/fp64_peak.h"

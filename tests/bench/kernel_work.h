@@ -14,7 +14,6 @@
 #include "kernels/cuda/chunk_plan.h"
 #include "kernels/cuda/cuda_memory.h"
 #include "kernels/cuda/gram_kernel.h"
-#include "kernels/cuda/pinned_memory.h"
 #include "kernels/cuda/update_kernel.h"
 
 namespace agg {

@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "kernels/cuda/kernel_use.h"
+#include "kernels/cuda/kernel_args.h"
 #include "server/base/json.h"
 
 namespace agg {

@@ -1,9 +1,8 @@
-#include "kernels/cuda/copy_coalescer.h"
-
 #include <algorithm>
 #include <random>
 
 #include "gtest/gtest.h"
+#include "kernels/cuda/copy_journal.h"
 
 namespace agg::cuda {
 namespace {

@@ -11,8 +11,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
-#include "kernels/cuda/chunk.h"
-#include "kernels/cuda/tile_shape.h"
+#include "kernels/cuda/kernel_args.h"
 
 namespace agg::cuda {
 namespace {

@@ -6,7 +6,6 @@
 #include <type_traits>
 
 #include "gtest/gtest.h"
-#include "kernels/device_memory/cuda_functions.h"
 
 namespace agg::cuda_abi {
 namespace {

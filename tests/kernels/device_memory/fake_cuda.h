@@ -1,5 +1,5 @@
 // A CUDA driver on the host, for tests where there is no GPU: a shared library
-// with the functions of cuda_functions.h, opened as NVIDIA's is
+// with the functions of cuda_abi.h, opened as NVIDIA's is
 // (libfake_cuda_driver.so; AGG_CUDA_DRIVER names it to programs).
 //
 // Device memory is memory of the host, behind which a page cannot be touched,
@@ -50,7 +50,7 @@ void SetAnswersBefore(int num_questions);
 // refer to is gone.
 void Finish(int device);
 
-// The driver's function `name` (cuda_functions.h) fails with `code` from now
+// The driver's function `name` (cuda_abi.h) fails with `code` from now
 // on; 0: it works.
 void Fail(const std::string& name, int code);
 int64_t NumCalls(const std::string& name);  // so far

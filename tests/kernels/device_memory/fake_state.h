@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/device_memory/cuda_functions.h"
+#include "kernels/device_memory/cuda_abi.h"
 
 // The driver's functions, as they are declared to those that call them.
 namespace agg::cuda_abi {

@@ -1,5 +1,3 @@
-#include "kernels/device_memory/registered_memory.h"
-
 #include <sys/mman.h>
 
 #include <cstring>
@@ -8,6 +6,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/device_memory/cuda_driver.h"
+#include "kernels/device_memory/device_context.h"
 #include "kernels/device_memory/device_stream.h"
 #include "tests/kernels/device_memory/fake_cuda.h"
 

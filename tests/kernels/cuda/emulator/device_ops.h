@@ -16,7 +16,7 @@
 
 #include <algorithm>
 
-#include "kernels/cuda/kernel_use.h"
+#include "kernels/cuda/kernel_args.h"
 #include "kernels/double_pair.h"
 #include "kernels/narrow_float.h"
 #include "tests/kernels/cuda/emulator/device.h"

@@ -15,7 +15,6 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_memory.h"
 #include "kernels/cuda/numa_node.h"
-#include "kernels/cuda/pinned_memory.h"
 #include "kernels/cuda/row_copies.h"
 #include "tests/kernels/cuda/emulator/device.h"
 

@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/cuda/chunk.h"
 #include "kernels/cuda/cublas_library.h"
 #include "kernels/cuda/cuda_buffer.h"
 #include "kernels/cuda/cuda_gram.h"
 #include "kernels/cuda/cuda_scratch.h"
+#include "kernels/cuda/kernel_args.h"
 #include "kernels/cuda/numa_node.h"
 #include "kernels/cuda/row_copies.h"
 #include "tests/kernels/cuda/emulator/device.h"
