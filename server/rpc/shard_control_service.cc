@@ -476,10 +476,10 @@ absl::Status ShardControlService::TakeClaim(uint64_t life,
 absl::Status ShardControlService::BeginEpoch(uint64_t epoch, uint64_t life,
                                              v1::AttachReply* reply) {
   AGG_RETURN_IF_ERROR(claim_.CheckPromise(epoch, life));
-  AGG_ASSIGN_OR_RETURN(const ShardInventory inventory,
+  AGG_ASSIGN_OR_RETURN(ShardInventory inventory,
                        engine_->Attach(epoch, nullptr));
   claim_.Promise(epoch, life);
-  AddInventory(inventory, reply);
+  AddInventory(std::move(inventory), reply);
   watch_.Begin(epoch, life);
   LogInfo("attached in epoch ", epoch);
   return absl::OkStatus();
