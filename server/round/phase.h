@@ -4,11 +4,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "proto/shard_plan.h"
 #include "server/base/dcheck.h"
 #include "server/checkpoint/checkpoint_progress.h"
 #include "server/round/recovery.h"
@@ -91,6 +93,26 @@ struct PublishPlan {
   uint32_t seed_attempt = 0;
 };
 
+// A worker's session begins, changes role, or ends.
+struct SessionChange {
+  uint64_t session = 0;
+  int32_t rank = 0;
+  uint64_t replaces = 0;   // former session of the rank, 0: none
+  bool keep_row = false;   // it has committed, so its landed row stays
+  bool remove = false;     // the session is over
+  bool seed_role = false;  // its Seed is the one that counts
+  // What later calls of the ended session get: NOT_FOUND with this if it was
+  // removed, ABORTED with this if it was replaced or evicted.
+  std::string reason;
+  bool evicted = false;   // removed by an operator, or it has left
+  bool finished = false;  // no session: the job has, and no version follows
+  // What others have to know of a session that begins, should this process and
+  // the coordinator be lost.
+  uint64_t first_round = 0;
+  std::string client;
+  std::string identity = {};  // to whom it belongs (P45); "": to anybody
+};
+
 enum class PhaseKind : uint8_t {
   kClose,
   kCompensatedGram,
@@ -109,44 +131,34 @@ enum class PhaseKind : uint8_t {
   kCheckpointProgress,
   kSeal,
   kReadManifest,  // of a checkpoint that the shard has reported
-  kVerify         // what the shard would load of it: nothing is changed
+  kVerify,        // what the shard would load of it: nothing is changed
+  // What the job is, as ShardPeer says. Only who sets or forgets the manifest
+  // waits for a phase that runs.
+  kSetManifest,
+  kGetManifest,
+  kForgetManifest,
+  kReserveRow,
+  kSetSession,
+  kSetFacts
 };
 
-// Name of a phase, as in PhaseRequest of proto/agg.proto.
+// Whether the phase is about what the job is, and not about a version.
+inline bool IsOfJob(PhaseKind kind) { return kind >= PhaseKind::kSetManifest; }
+
+// Names of the kinds, in order, as in PhaseRequest of proto/control.proto.
+inline constexpr const char* kPhaseNames[] = {
+    "close",        "compensated_gram", "norms",
+    "update",       "publish",          "abandon",
+    "load_seed",    "recover",          "fetch",
+    "open",         "capture",          "checkpoint_progress",
+    "seal",         "read_manifest",    "verify",
+    "set_manifest", "get_manifest",     "forget_manifest",
+    "reserve_row",  "set_session",      "set_facts"};
+static_assert(std::size(kPhaseNames) ==
+              static_cast<size_t>(PhaseKind::kSetFacts) + 1);
+
 inline const char* PhaseName(PhaseKind kind) {
-  switch (kind) {
-    case PhaseKind::kClose:
-      return "close";
-    case PhaseKind::kCompensatedGram:
-      return "compensated_gram";
-    case PhaseKind::kNorms:
-      return "norms";
-    case PhaseKind::kUpdate:
-      return "update";
-    case PhaseKind::kPublish:
-      return "publish";
-    case PhaseKind::kAbandon:
-      return "abandon";
-    case PhaseKind::kLoadSeed:
-      return "load_seed";
-    case PhaseKind::kRecover:
-      return "recover";
-    case PhaseKind::kFetch:
-      return "fetch";
-    case PhaseKind::kOpen:
-      return "open";
-    case PhaseKind::kCapture:
-      return "capture";
-    case PhaseKind::kCheckpointProgress:
-      return "checkpoint_progress";
-    case PhaseKind::kSeal:
-      return "seal";
-    case PhaseKind::kReadManifest:
-      return "read_manifest";
-    case PhaseKind::kVerify:
-      return "verify";
-  }
-  return "";
+  return kPhaseNames[static_cast<size_t>(kind)];
 }
 
 // One phase of one round. Idempotent by (epoch, round, wave, kind): a repeat
@@ -183,6 +195,9 @@ struct Phase {
   // what was made before `line` counts for nothing, which the folder says from
   // then on.
   bool begins_anew = false;
+  std::shared_ptr<const Manifest> manifest;  // kSetManifest; not null there
+  SessionChange session;  // kSetSession; kReserveRow: its rank and session
+  JobFacts facts;         // kSetFacts
 };
 
 // What narrowing a version to pull_dtype has lost of this shard's part.
@@ -214,7 +229,8 @@ struct PhaseResult {
   bool published = false;         // kUpdate: of a phase that publishes
   CheckpointProgress checkpoint;  // kCheckpointProgress
   std::string manifest;           // kReadManifest: the file's text
-  double seconds = 0.0;           // compute time inside the shard
+  std::shared_ptr<const Manifest> job_manifest;  // kGetManifest
+  double seconds = 0.0;  // compute time inside the shard
 };
 
 // A shard's close of a round before anybody has asked for it (P44): what kClose

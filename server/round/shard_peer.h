@@ -21,28 +21,6 @@
 
 namespace agg {
 
-// A worker's session begins, changes role, or ends.
-struct SessionChange {
-  uint64_t session = 0;
-  int32_t rank = 0;
-  uint64_t replaces = 0;   // former session of the rank, 0: none
-  bool keep_row = false;   // it has committed, so its landed row stays
-  bool remove = false;     // the session is over
-  bool seed_role = false;  // its Seed is the one that counts
-  // What later calls of the ended session get: NOT_FOUND with this if it was
-  // removed, ABORTED with this if it was replaced or evicted.
-  std::string reason;
-  bool evicted = false;  // removed by an operator, or it has left
-  // No session: the job has finished, so that no version follows. `remove` is
-  // set, too, and session 0: shards of an older release then do nothing.
-  bool finished = false;
-  // What others have to know of a session that begins, should this process and
-  // the coordinator be lost.
-  uint64_t first_round = 0;
-  std::string client;
-  std::string identity = {};  // to whom it belongs (P45); "": to anybody
-};
-
 // What a Commit says is complete.
 struct PushedRow {
   uint64_t epoch = 0;
@@ -106,34 +84,9 @@ class ShardPeer {
   // Ends the epoch: every waiting and later call of a worker to the shard gets
   // `reason`, until the next Attach. Best effort.
   virtual void Lose(uint64_t epoch, const absl::Status& reason) = 0;
-  virtual absl::Status SetManifest(uint64_t epoch,
-                                   const Manifest& manifest) = 0;
-  // The job's manifest, if the shard has it: FAILED_PRECONDITION otherwise.
-  virtual absl::StatusOr<Manifest> GetManifest(uint64_t /*epoch*/) {
-    return absl::FailedPreconditionError("no manifest is known here");
-  }
   // The job's record of the version that part 0 is at here; "": there is none.
   // Asked of the own process alone.
   virtual std::string Record() const { return ""; }
-  // Keeps facts that are newer than those it has (P37).
-  virtual absl::Status SetFacts(uint64_t /*epoch*/, const JobFacts& /*facts*/) {
-    return absl::OkStatus();
-  }
-  // Frees what SetManifest has allocated, unless a worker has joined with the
-  // manifest or the job is seeded.
-  virtual absl::Status ForgetManifest(uint64_t epoch) = 0;
-  // Reserves memory for the row of `rank`, unless there is some: what
-  // SetSession would allocate otherwise. May take long. It stays the rank's,
-  // whoever joins as that rank. `session`: in a recovery, whose row it is to
-  // be, since one that has a row of its own here needs none; 0: it has no
-  // number yet. RESOURCE_EXHAUSTED when there is no such memory. A peer without
-  // memory of its own has nothing to do.
-  virtual absl::Status ReserveRow(uint64_t /*epoch*/, int32_t /*rank*/,
-                                  uint64_t /*session*/) {
-    return absl::OkStatus();
-  }
-  virtual absl::Status SetSession(uint64_t epoch,
-                                  const SessionChange& change) = 0;
   virtual absl::StatusOr<PhaseResult> RunPhase(const Phase& phase) = 0;
   // Runs the phase as RunPhase does, but Grams go to `sink` one by one, as they
   // arrive, and the result has none. After an error some may have gone there.
@@ -145,6 +98,24 @@ class ShardPeer {
     result->grams = GramList();
     return result;
   }
+  // What the phases of a job's manifest, sessions and facts are asked for with.
+
+  absl::Status SetManifest(uint64_t epoch, const Manifest& manifest);
+  // The job's manifest, if the shard has it: FAILED_PRECONDITION otherwise.
+  absl::StatusOr<Manifest> GetManifest(uint64_t epoch);
+  // Frees what SetManifest has allocated, unless a worker has joined with the
+  // manifest or the job is seeded.
+  absl::Status ForgetManifest(uint64_t epoch);
+  // Reserves memory for the row of `rank`, unless there is some: what
+  // SetSession would allocate otherwise. May take long. It stays the rank's,
+  // whoever joins as that rank. `session`: in a recovery, whose row it is to
+  // be, since one that has a row of its own here needs none; 0: it has no
+  // number yet. RESOURCE_EXHAUSTED when there is no such memory.
+  absl::Status ReserveRow(uint64_t epoch, int32_t rank, uint64_t session);
+  absl::Status SetSession(uint64_t epoch, const SessionChange& change);
+  // Keeps facts that are newer than those it has (P37).
+  absl::Status SetFacts(uint64_t epoch, const JobFacts& facts);
+
   // Whether a Commit of the push can be refused by what this process knows:
   // FAILED_PRECONDITION if slices of it are missing on this shard. Never waits,
   // and asks no other process.

@@ -21,6 +21,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "google/protobuf/repeated_field.h"
+#include "proto/manifest_message.h"
 #include "proto/wave_plan.h"
 #include "server/base/field_error.h"
 #include "server/base/local_socket.h"
@@ -202,7 +203,7 @@ void Fields(A&, MessageOf<A, v1::CompleteRow> m, ValueOf<A, CompleteRow> v) {
 // --- Sessions, facts, and what a shard holds ---------------------------------
 
 template <typename A>
-void Fields(A&, MessageOf<A, v1::SetSessionRequest> m,
+void Fields(A& ar, MessageOf<A, v1::SessionChange> m,
             ValueOf<A, SessionChange> v) {
   AGG_FIELD(session, v.session);
   AGG_FIELD(rank, v.rank);
@@ -216,6 +217,9 @@ void Fields(A&, MessageOf<A, v1::SetSessionRequest> m,
   AGG_FIELD(first_round, v.first_round);
   AGG_FIELD(client, v.client);
   AGG_FIELD(identity, v.identity);
+  ar.CheckText("reason", v.reason, kMaxReasonBytes);
+  ar.CheckText("client", v.client, kMaxTextBytes);
+  ar.CheckText("identity", v.identity, kMaxTextBytes);
 }
 
 template <typename A>
@@ -394,6 +398,23 @@ void Fields(A& ar, MessageOf<A, v1::PhaseRequest::Seal> m,
   ar.Require(v.keep >= 1, "seal.keep", v.keep, "at least 1");
 }
 
+template <typename A>
+void Fields(A&, MessageOf<A, v1::Manifest> m,
+            ValueOf<A, std::shared_ptr<const Manifest>> v) {
+  if constexpr (A::kReads) {
+    v = std::make_shared<const Manifest>(FromProto(m));
+  } else {
+    m = ToProto(*v);
+  }
+}
+
+template <typename A>
+void Fields(A&, MessageOf<A, v1::PhaseRequest::ReserveRow> m,
+            ValueOf<A, SessionChange> v) {
+  AGG_FIELD(rank, v.rank);
+  AGG_FIELD(session, v.session);
+}
+
 // A phase without fields, or none but its text.
 struct Nothing {};
 template <typename A, typename Message>
@@ -417,7 +438,13 @@ void Fields(A&, Message&, Nothing) {}
   LINE(kCheckpointProgress, checkpoint_progress, Nothing()) \
   LINE(kSeal, seal, v)                                      \
   LINE(kReadManifest, read_manifest, v.id)                  \
-  LINE(kVerify, verify, Nothing())
+  LINE(kVerify, verify, Nothing())                          \
+  LINE(kSetManifest, set_manifest, v.manifest)              \
+  LINE(kGetManifest, get_manifest, Nothing())               \
+  LINE(kForgetManifest, forget_manifest, Nothing())         \
+  LINE(kReserveRow, reserve_row, v.session)                 \
+  LINE(kSetSession, set_session, v.session)                 \
+  LINE(kSetFacts, set_facts, v.facts)
 
 absl::StatusOr<PhaseKind> KindOf(v1::PhaseRequest::PhaseCase phase) {
   switch (phase) {
@@ -674,6 +701,7 @@ void Fields(A& ar, MessageOf<A, v1::PhaseReply> m, ValueOf<A, PhaseResult> v) {
   AGG_MESSAGE_IF(
       v.checkpoint.stage != Stage::kNone || v.checkpoint.num_skipped > 0,
       checkpoint, v.checkpoint);
+  AGG_MESSAGE_IF(v.job_manifest != nullptr, job_manifest, v.job_manifest);
 }
 
 // At least the encoded size of one entry.
@@ -831,36 +859,6 @@ std::vector<CompleteRow> CompleteRowsOf(const v1::AttachReply& reply) {
   Reader reader;
   Copy(reader, reply.complete_rows(), &rows);
   return rows;
-}
-
-v1::JobFacts ToProto(const JobFacts& facts) {
-  v1::JobFacts message;
-  Writer writer;
-  Fields(writer, message, facts);
-  return message;
-}
-
-absl::StatusOr<JobFacts> FromProto(const v1::JobFacts& message) {
-  JobFacts facts;
-  Reader reader;
-  Fields(reader, message, facts);
-  if (!reader.status.ok()) return reader.status;
-  return facts;
-}
-
-v1::SetSessionRequest ToProto(uint64_t epoch, const SessionChange& change) {
-  v1::SetSessionRequest request;
-  request.set_epoch(epoch);
-  Writer writer;
-  Fields(writer, request, change);
-  return request;
-}
-
-SessionChange FromProto(const v1::SetSessionRequest& request) {
-  SessionChange change;
-  Reader reader;
-  Fields(reader, request, change);
-  return change;
 }
 
 }  // namespace agg

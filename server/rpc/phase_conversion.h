@@ -57,10 +57,6 @@ inline constexpr int kMaxReportedCheckpoints = 1024;
 // Sessions that have ended and are reported, at most.
 inline constexpr int kMaxEndedSessions = 65536;
 
-v1::JobFacts ToProto(const JobFacts& facts);
-// INVALID_ARGUMENT for a text of more than kMaxFactsBytes.
-absl::StatusOr<JobFacts> FromProto(const v1::JobFacts& facts);
-
 // Sets the fields of *reply that say what the shard holds.
 void AddInventory(ShardInventory inventory, v1::AttachReply* reply);
 // INVALID_ARGUMENT naming the field, if the reply says more than a shard of
@@ -74,14 +70,9 @@ v1::AttachReply ReportOf(const std::vector<CompleteRow>& rows,
                          const CloseOffer* offer = nullptr);
 std::vector<CompleteRow> CompleteRowsOf(const v1::AttachReply& reply);
 
-// A change of sessions. The service checks the texts.
-
 // Bytes of a reason that one shard gives another, at most. It is the message of
 // a status, so that it may be longer than the texts of workers.
 inline constexpr int kMaxReasonBytes = 8192;
-
-v1::SetSessionRequest ToProto(uint64_t epoch, const SessionChange& change);
-SessionChange FromProto(const v1::SetSessionRequest& request);
 
 // A phase as messages, one after another: each is made when it is sent. An
 // update of 10,000 tensors for 512 workers has 41 MB of coefficients.

@@ -9,7 +9,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "proto/manifest_message.h"
 #include "proto/protocol_version.h"
 #include "proto/shard_plan.h"
 #include "proto/status_conversion.h"
@@ -215,6 +214,11 @@ int64_t KeptBytes(PhaseKind kind, const v1::PhaseReply& reply) {
   return static_cast<int64_t>(bytes);
 }
 
+// Whether a disk that hangs may fail the phase alone, and not the epoch.
+bool IsOfFiles(PhaseKind kind) {
+  return kind == PhaseKind::kCheckpointProgress || kind == PhaseKind::kSeal;
+}
+
 // What gRPC makes of a connection that breaks under a call. UNAUTHENTICATED
 // that is no answer: the call was begun with a token that was replaced since.
 bool MayBeBroken(grpc::StatusCode code) {
@@ -339,82 +343,12 @@ absl::StatusOr<uint64_t> RemoteShardPeer::Promise() {
   return reply.promise();
 }
 
-absl::Status RemoteShardPeer::Send(const v1::SetManifestRequest& request,
-                                   absl::Duration timeout) {
-  return Call(timeout, [&](grpc::ClientContext* context) {
-    v1::SetManifestReply reply;
-    return stub_->SetManifest(context, request, &reply);
-  });
-}
-
-absl::Status RemoteShardPeer::SetManifest(uint64_t epoch,
-                                          const Manifest& manifest) {
-  v1::SetManifestRequest request;
-  request.set_epoch(epoch);
-  *request.mutable_manifest() = ToProto(manifest);
-  return Send(request, absl::InfiniteDuration());
-}
-
-absl::StatusOr<Manifest> RemoteShardPeer::GetManifest(uint64_t epoch) {
-  v1::GetManifestRequest request;
-  request.set_epoch(epoch);
-  v1::Manifest message;
-  AGG_RETURN_IF_ERROR(
-      Call(options_.call_timeout, [&](grpc::ClientContext* context) {
-        return stub_->GetManifest(context, request, &message);
-      }));
-  Manifest manifest = FromProto(message);
-  absl::Status status = ValidateManifest(manifest);
-  if (status.ok()) return manifest;
-  return absl::Status(status.code(),
-                      absl::StrCat(name(), ": ", status.message()));
-}
-
-absl::Status RemoteShardPeer::SetFacts(uint64_t epoch, const JobFacts& facts) {
-  v1::SetFactsRequest request;
-  request.set_epoch(epoch);
-  *request.mutable_facts() = ToProto(facts);
-  return Call(options_.call_timeout, [&](grpc::ClientContext* context) {
-    v1::SetFactsReply reply;
-    return stub_->SetFacts(context, request, &reply);
-  });
-}
-
-absl::Status RemoteShardPeer::ForgetManifest(uint64_t epoch) {
-  v1::SetManifestRequest request;
-  request.set_epoch(epoch);
-  return Send(request, options_.call_timeout);
-}
-
-absl::Status RemoteShardPeer::ReserveRow(uint64_t epoch, int32_t rank,
-                                         uint64_t session) {
-  v1::ReserveRowRequest request;
-  request.set_epoch(epoch);
-  request.set_rank(rank);
-  request.set_session(session);
-  return Call(absl::InfiniteDuration(), [&](grpc::ClientContext* context) {
-    v1::ReserveRowReply reply;
-    const grpc::Status status = stub_->ReserveRow(context, request, &reply);
-    // An older release of this protocol_version: its SetSession allocates.
-    return status.error_code() == grpc::StatusCode::UNIMPLEMENTED
-               ? grpc::Status::OK
-               : status;
-  });
-}
-
-absl::Status RemoteShardPeer::SetSession(uint64_t epoch,
-                                         const SessionChange& change) {
-  const v1::SetSessionRequest request = ToProto(epoch, change);
-  return Call(options_.call_timeout, [&](grpc::ClientContext* context) {
-    v1::SetSessionReply reply;
-    return stub_->SetSession(context, request, &reply);
-  });
-}
-
 absl::Duration RemoteShardPeer::TimeoutOf(PhaseKind kind) const {
-  const bool beside_rounds =
-      kind == PhaseKind::kCheckpointProgress || kind == PhaseKind::kSeal;
-  return beside_rounds ? options_.file_timeout : absl::InfiniteDuration();
+  if (IsOfFiles(kind)) return options_.file_timeout;
+  const bool takes_long =
+      kind == PhaseKind::kSetManifest || kind == PhaseKind::kReserveRow;
+  return IsOfJob(kind) && !takes_long ? options_.call_timeout
+                                      : absl::InfiniteDuration();
 }
 
 absl::StatusOr<PhaseResult> RemoteShardPeer::RunPhase(const Phase& phase) {
@@ -453,15 +387,18 @@ absl::StatusOr<PhaseResult> RemoteShardPeer::StreamPhase(const Phase& phase,
         stream->Finish();
         return TooLong(phase.kind, options_.max_reply_bytes);
       });
-  if (absl::IsDeadlineExceeded(status) &&
-      TimeoutOf(phase.kind) != absl::InfiniteDuration()) {
+  if (absl::IsDeadlineExceeded(status) && IsOfFiles(phase.kind)) {
     return absl::DeadlineExceededError(
         absl::StrCat(name(), " has not answered phase ", PhaseName(phase.kind),
-                     " within ", absl::FormatDuration(TimeoutOf(phase.kind)),
+                     " within ", absl::FormatDuration(options_.file_timeout),
                      " (phase_timeout_seconds)"));
   }
-  if (!status.ok()) return status;
-  return result;
+  AGG_RETURN_IF_ERROR(status);
+  if (result.job_manifest == nullptr) return result;
+  const absl::Status valid = ValidateManifest(*result.job_manifest);
+  if (valid.ok()) return result;
+  return absl::Status(valid.code(),
+                      absl::StrCat(name(), ": ", valid.message()));
 }
 
 }  // namespace agg

@@ -37,10 +37,10 @@ struct RemoteShardOptions {
   std::string fingerprint;        // of the config; the shard must have the same
   uint64_t coordinator_life = 0;  // random bits of this process
   std::string coordinator;        // its address, for messages
-  // Deadlines of Promise and the first AttachReply, and of SetSession,
-  // SetFacts, GetManifest and ForgetManifest. What may take long has none
-  // (SetManifest, ReserveRow, RunPhase): the stream that Attach holds open ends
-  // when the shard is gone (keepalive pings every 10 s, answered within 5 s).
+  // Deadlines of Promise and the first AttachReply, and of set_session,
+  // set_facts, get_manifest and forget_manifest. What may take long has none
+  // (other phases): the stream that Attach holds open ends when the shard is
+  // gone (keepalive pings every 10 s, answered within 5 s).
   absl::Duration attach_timeout = absl::Seconds(5);
   absl::Duration call_timeout = absl::Seconds(30);
   // Limit of checkpoint_progress and seal: a disk that hangs fails the
@@ -78,13 +78,6 @@ class RemoteShardPeer : public ShardPeer {
   void SetOnComplete(OnComplete on_complete) override;
   void SetOnOffer(OnOffer on_offer) override;
   void Lose(uint64_t epoch, const absl::Status& reason) override;
-  absl::Status SetManifest(uint64_t epoch, const Manifest& manifest) override;
-  absl::StatusOr<Manifest> GetManifest(uint64_t epoch) override;
-  absl::Status SetFacts(uint64_t epoch, const JobFacts& facts) override;
-  absl::Status ForgetManifest(uint64_t epoch) override;
-  absl::Status ReserveRow(uint64_t epoch, int32_t rank,
-                          uint64_t session) override;
-  absl::Status SetSession(uint64_t epoch, const SessionChange& change) override;
   absl::StatusOr<PhaseResult> RunPhase(const Phase& phase) override;
   void GiveUp(uint64_t epoch, const absl::Status& reason) override;
   // Number that the shard has told last.
@@ -106,8 +99,6 @@ class RemoteShardPeer : public ShardPeer {
   // be lost.
   bool CallOnce(const ShardLink* link, absl::Duration timeout,
                 const GrpcCall& call, absl::Status* status);
-  absl::Status Send(const v1::SetManifestRequest& request,
-                    absl::Duration timeout);
   v1::AttachRequest FirstRequest(uint64_t epoch) const;
   ShardLinkOptions LinkOptions(uint64_t epoch) const;
   void CancelCalls() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

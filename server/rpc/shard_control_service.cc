@@ -12,10 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "proto/manifest_message.h"
 #include "proto/protocol_version.h"
-#include "proto/shard_plan.h"
-#include "proto/shared_manifest.h"
 #include "proto/status_conversion.h"
 #include "server/base/address.h"
 #include "server/base/log.h"
@@ -28,7 +25,6 @@
 #include "server/rpc/admit_call.h"
 #include "server/rpc/long_poll.h"
 #include "server/rpc/phase_conversion.h"
-#include "server/rpc/raw_message.h"
 #include "server/rpc/shard_link.h"
 
 namespace agg {
@@ -82,8 +78,9 @@ bool IsForFiles(PhaseKind kind) {
 // Reads until the phase is complete, then writes: never both at once, so that
 // no lock is needed.
 PhaseStream* PhaseStream::Start(ShardEngine* engine,
-                                const PhaseExecutors& executors) {
-  auto* stream = new PhaseStream(engine, executors);
+                                const PhaseExecutors& executors,
+                                RowReports* reports) {
+  auto* stream = new PhaseStream(engine, executors, reports);
   stream->StartRead(&stream->request_);
   return stream;
 }
@@ -100,11 +97,30 @@ void PhaseStream::OnReadDone(bool ok) {
   } else if (engine_->IsQuick(assembly_.phase())) {
     Answer(engine_->RunPhase(assembly_.Take()));
   } else {
-    Executor* const executor = IsForFiles(assembly_.phase().kind)
-                                   ? executors_.files
-                                   : executors_.compute;
-    executor->Run([this] { Answer(engine_->RunPhase(assembly_.Take())); });
+    request_.Clear();  // a manifest is large
+    ExecutorOf(assembly_.phase().kind)->Run([this] { Answer(Run()); });
   }
+}
+
+Executor* PhaseStream::ExecutorOf(PhaseKind kind) const {
+  if (kind == PhaseKind::kReserveRow) return executors_.memory;
+  if (IsOfJob(kind)) return executors_.control;
+  return IsForFiles(kind) ? executors_.files : executors_.compute;
+}
+
+absl::StatusOr<PhaseResult> PhaseStream::Run() {
+  const PhaseKind kind = assembly_.phase().kind;
+  // A caller that repeats itself must not make a queue of allocations.
+  if (kind == PhaseKind::kReserveRow && cancelled_) {
+    return absl::CancelledError("cancelled");
+  }
+  absl::StatusOr<PhaseResult> result = engine_->RunPhase(assembly_.Take());
+  if (kind == PhaseKind::kSetManifest || kind == PhaseKind::kForgetManifest) {
+    AskForTrim();
+  }
+  // The round may wait for fewer rows now.
+  if (kind == PhaseKind::kSetSession) reports_->Flush();
+  return result;
 }
 
 absl::Status PhaseStream::TakeRequest() {
@@ -540,81 +556,10 @@ ShardControlService::Attach(grpc::CallbackServerContext* context) {
 
 // Hands each call to the engine, on threads that may wait.
 
-namespace {
-
-// The answer of a call that returns nothing but its status.
-template <typename Reply>
-absl::StatusOr<Reply> EmptyReply(const absl::Status& status) {
-  if (!status.ok()) return status;
-  return Reply();
-}
-
-}  // namespace
-
 absl::Status ShardControlService::Admit(grpc::CallbackServerContext* context,
                                         absl::string_view method) const {
   MarkAnswered(context);
   return AdmitCall(*gate_, *context, method).status();
-}
-
-grpc::ServerUnaryReactor* ShardControlService::SetManifest(
-    grpc::CallbackServerContext* context, const v1::SetManifestRequest* request,
-    v1::SetManifestReply* reply) {
-  const absl::Status admitted =
-      Admit(context, "agg.v1.ShardControl/SetManifest");
-  if (!admitted.ok()) return AnswerNow<v1::SetManifestReply>(reply, admitted);
-  auto poll = LongPoll<v1::SetManifestReply>::Make(reply);
-  auto* reactor = poll.get();
-  const v1::SetManifestRequest taken = TakeMessage(request);
-  control_.Run([this, poll, epoch = taken.epoch(),
-                forget = !taken.has_manifest(),
-                manifest = SharedManifest(FromProto(taken.manifest()))] {
-    const absl::Status status = forget ? engine_->ForgetManifest(epoch)
-                                       : engine_->SetManifest(epoch, *manifest);
-    AskForTrim();
-    poll->Answer(EmptyReply<v1::SetManifestReply>(status));
-  });
-  return reactor;
-}
-
-grpc::ServerUnaryReactor* ShardControlService::ReserveRow(
-    grpc::CallbackServerContext* context, const v1::ReserveRowRequest* request,
-    v1::ReserveRowReply* reply) {
-  const absl::Status admitted =
-      Admit(context, "agg.v1.ShardControl/ReserveRow");
-  if (!admitted.ok()) return AnswerNow<v1::ReserveRowReply>(reply, admitted);
-  auto poll = LongPoll<v1::ReserveRowReply>::Make(reply);
-  auto* reactor = poll.get();
-  memory_.Run([this, poll, epoch = request->epoch(), rank = request->rank(),
-               session = request->session()] {
-    // A caller that repeats itself must not make a queue of allocations.
-    if (poll->answered()) return;
-    poll->Answer(EmptyReply<v1::ReserveRowReply>(
-        engine_->ReserveRow(epoch, rank, session)));
-  });
-  return reactor;
-}
-
-grpc::ServerUnaryReactor* ShardControlService::SetSession(
-    grpc::CallbackServerContext* context, const v1::SetSessionRequest* request,
-    v1::SetSessionReply* reply) {
-  const absl::Status admitted =
-      Admit(context, "agg.v1.ShardControl/SetSession");
-  if (!admitted.ok()) return AnswerNow<v1::SetSessionReply>(reply, admitted);
-  absl::Status status =
-      ValidateText("reason", request->reason(), kMaxReasonBytes);
-  if (status.ok()) status = ValidateText("client", request->client());
-  if (status.ok()) status = ValidateText("identity", request->identity());
-  if (!status.ok()) return AnswerNow<v1::SetSessionReply>(reply, status);
-  auto poll = LongPoll<v1::SetSessionReply>::Make(reply);
-  auto* reactor = poll.get();
-  control_.Run(
-      [this, poll, epoch = request->epoch(), change = FromProto(*request)] {
-        const absl::Status status = engine_->SetSession(epoch, change);
-        reports_->Flush();  // the round may wait for fewer rows now
-        poll->Answer(EmptyReply<v1::SetSessionReply>(status));
-      });
-  return reactor;
 }
 
 grpc::ServerUnaryReactor* ShardControlService::Probe(
@@ -629,41 +574,6 @@ grpc::ServerUnaryReactor* ShardControlService::Probe(
   return AnswerNow<v1::ProbeReply>(reply, answer);
 }
 
-grpc::ServerUnaryReactor* ShardControlService::GetManifest(
-    grpc::CallbackServerContext* context, const v1::GetManifestRequest* request,
-    v1::Manifest* reply) {
-  const absl::Status admitted =
-      Admit(context, "agg.v1.ShardControl/GetManifest");
-  if (!admitted.ok()) return AnswerNow<v1::Manifest>(reply, admitted);
-  auto poll = LongPoll<v1::Manifest>::Make(reply);
-  auto* reactor = poll.get();
-  control_.Run([this, poll, epoch = request->epoch()] {
-    const absl::StatusOr<Manifest> manifest = engine_->GetManifest(epoch);
-    if (manifest.ok()) {
-      poll->Answer(ToProto(*manifest));
-    } else {
-      poll->Answer(manifest.status());
-    }
-  });
-  return reactor;
-}
-
-grpc::ServerUnaryReactor* ShardControlService::SetFacts(
-    grpc::CallbackServerContext* context, const v1::SetFactsRequest* request,
-    v1::SetFactsReply* reply) {
-  const absl::Status admitted = Admit(context, "agg.v1.ShardControl/SetFacts");
-  if (!admitted.ok()) return AnswerNow<v1::SetFactsReply>(reply, admitted);
-  const absl::StatusOr<JobFacts> facts = FromProto(request->facts());
-  if (!facts.ok()) return AnswerNow<v1::SetFactsReply>(reply, facts.status());
-  auto poll = LongPoll<v1::SetFactsReply>::Make(reply);
-  auto* reactor = poll.get();
-  control_.Run([this, poll, epoch = request->epoch(), facts = *facts] {
-    poll->Answer(
-        EmptyReply<v1::SetFactsReply>(engine_->SetFacts(epoch, facts)));
-  });
-  return reactor;
-}
-
 grpc::ServerBidiReactor<v1::PhaseRequest, v1::PhaseReply>*
 ShardControlService::RunPhase(grpc::CallbackServerContext* context) {
   const absl::Status admitted = Admit(context, "agg.v1.ShardControl/RunPhase");
@@ -671,7 +581,8 @@ ShardControlService::RunPhase(grpc::CallbackServerContext* context) {
     return new RefusedCall<
         grpc::ServerBidiReactor<v1::PhaseRequest, v1::PhaseReply>>(admitted);
   }
-  return PhaseStream::Start(engine_, {&compute_, &files_});
+  return PhaseStream::Start(engine_, {&compute_, &files_, &control_, &memory_},
+                            reports_);
 }
 
 grpc::ServerReadReactor<v1::CopyFrame>* ShardControlService::Replicate(

@@ -67,6 +67,8 @@ struct PhaseExecutors {
   Executor* compute = nullptr;
   // Those that ask about a checkpoint's files, and seal it.
   Executor* files = nullptr;
+  Executor* control = nullptr;  // those of what the job is
+  Executor* memory = nullptr;   // kReserveRow
 };
 
 // The reactor of RunPhase: a phase in one or several messages, and its answer
@@ -75,19 +77,23 @@ struct PhaseExecutors {
 class PhaseStream
     : public grpc::ServerBidiReactor<v1::PhaseRequest, v1::PhaseReply> {
  public:
-  // `engine` outlives the call.
+  // `engine` and `reports` outlive the call.
   static PhaseStream* Start(ShardEngine* engine,
-                            const PhaseExecutors& executors);
+                            const PhaseExecutors& executors,
+                            RowReports* reports);
 
  private:
-  PhaseStream(ShardEngine* engine, const PhaseExecutors& executors)
-      : engine_(engine), executors_(executors) {}
+  PhaseStream(ShardEngine* engine, const PhaseExecutors& executors,
+              RowReports* reports)
+      : engine_(engine), executors_(executors), reports_(reports) {}
 
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
-  void OnCancel() override {}
+  void OnCancel() override { cancelled_ = true; }
   void OnDone() override { delete this; }
 
+  Executor* ExecutorOf(PhaseKind kind) const;
+  absl::StatusOr<PhaseResult> Run();
   // INVALID_ARGUMENT (no phase, or another one than before),
   // RESOURCE_EXHAUSTED (more than any job needs).
   absl::Status TakeRequest();
@@ -97,6 +103,8 @@ class PhaseStream
 
   ShardEngine* const engine_;
   const PhaseExecutors executors_;
+  RowReports* const reports_;
+  std::atomic<bool> cancelled_{false};
   v1::PhaseRequest request_;  // being read
   PhaseAssembly assembly_;    // of the messages so far
   bool has_phase_ = false;
@@ -104,23 +112,14 @@ class PhaseStream
   std::optional<PhaseReplies> replies_;
 };
 
-// Which methods of ShardControl are callbacks. Apart from the service for the
-// length of the type.
-
 // All methods by callbacks, as v1::ShardControl::CallbackService has them, but
 // Fetch with raw bytes, so that a frame is not copied.
 using ShardControlMethods = v1::ShardControl::WithRawCallbackMethod_Fetch<
     v1::ShardControl::WithCallbackMethod_Attach<
-        v1::ShardControl::WithCallbackMethod_SetManifest<
-            v1::ShardControl::WithCallbackMethod_ReserveRow<
-                v1::ShardControl::WithCallbackMethod_SetSession<
-                    v1::ShardControl::WithCallbackMethod_RunPhase<
-                        v1::ShardControl::WithCallbackMethod_Probe<
-                            v1::ShardControl::WithCallbackMethod_GetManifest<
-                                v1::ShardControl::WithCallbackMethod_SetFacts<
-                                    v1::ShardControl::
-                                        WithCallbackMethod_Replicate<
-                                            v1::ShardControl::Service>>>>>>>>>>;
+        v1::ShardControl::WithCallbackMethod_RunPhase<
+            v1::ShardControl::WithCallbackMethod_Probe<
+                v1::ShardControl::WithCallbackMethod_Replicate<
+                    v1::ShardControl::Service>>>>>;
 
 // Whether a coordinator and a shard mean the same job: a pure function, apart
 // from the service that asks it.
@@ -188,24 +187,9 @@ class ShardControlService : public ShardControlMethods {
 
   grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachReply>* Attach(
       grpc::CallbackServerContext* context) override;
-  grpc::ServerUnaryReactor* SetManifest(grpc::CallbackServerContext* context,
-                                        const v1::SetManifestRequest* request,
-                                        v1::SetManifestReply* reply) override;
-  grpc::ServerUnaryReactor* ReserveRow(grpc::CallbackServerContext* context,
-                                       const v1::ReserveRowRequest* request,
-                                       v1::ReserveRowReply* reply) override;
-  grpc::ServerUnaryReactor* SetSession(grpc::CallbackServerContext* context,
-                                       const v1::SetSessionRequest* request,
-                                       v1::SetSessionReply* reply) override;
   grpc::ServerUnaryReactor* Probe(grpc::CallbackServerContext* context,
                                   const v1::ProbeRequest*,
                                   v1::ProbeReply* reply) override;
-  grpc::ServerUnaryReactor* GetManifest(grpc::CallbackServerContext* context,
-                                        const v1::GetManifestRequest* request,
-                                        v1::Manifest* reply) override;
-  grpc::ServerUnaryReactor* SetFacts(grpc::CallbackServerContext* context,
-                                     const v1::SetFactsRequest* request,
-                                     v1::SetFactsReply* reply) override;
   grpc::ServerBidiReactor<v1::PhaseRequest, v1::PhaseReply>* RunPhase(
       grpc::CallbackServerContext* context) override;
   grpc::ServerReadReactor<v1::CopyFrame>* Replicate(

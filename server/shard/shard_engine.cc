@@ -299,14 +299,38 @@ absl::StatusOr<ShardInventory> ShardEngine::Attach(
   return inventory;
 }
 
-absl::StatusOr<Manifest> ShardEngine::GetManifest(uint64_t epoch) {
+absl::StatusOr<PhaseResult> ShardEngine::RunJobPhase(const Phase& phase) {
+  absl::StatusOr<PhaseResult> result = PhaseResult();
+  absl::Status status;
+  if (phase.kind == PhaseKind::kSetManifest) {
+    status = InstallManifest(phase.epoch, *phase.manifest);
+  } else if (phase.kind == PhaseKind::kGetManifest) {
+    result = ReportManifest(phase.epoch);
+  } else if (phase.kind == PhaseKind::kForgetManifest) {
+    status = GiveUpManifest(phase.epoch);
+  } else if (phase.kind == PhaseKind::kReserveRow) {
+    status = EnsureRow(phase.epoch, phase.session.rank, phase.session.session);
+  } else if (phase.kind == PhaseKind::kSetSession) {
+    status = ChangeSession(phase.epoch, phase.session);
+  } else {
+    status = TakeFacts(phase.epoch, phase.facts);
+  }
+  ReportLostDevice();
+  if (!status.ok()) return status;
+  return result;
+}
+
+absl::StatusOr<PhaseResult> ShardEngine::ReportManifest(uint64_t epoch) const {
   MutexLock lock(&mutex_);
   AGG_RETURN_IF_ERROR(epoch_.Check(epoch));
   if (compute_ == nullptr) return NoManifest();
-  return compute_->layout()->manifest;
+  PhaseResult result;
+  result.job_manifest = std::shared_ptr<const Manifest>(
+      compute_->layout(), &compute_->layout()->manifest);
+  return result;
 }
 
-absl::Status ShardEngine::SetFacts(uint64_t epoch, const JobFacts& facts) {
+absl::Status ShardEngine::TakeFacts(uint64_t epoch, const JobFacts& facts) {
   MutexLock lock(&mutex_);
   const absl::Status status = epoch_.Check(epoch);
   if (status.ok() && facts_ < facts) facts_ = facts;
@@ -392,7 +416,7 @@ bool ShardEngine::ManifestUnused() {
   return open_round_->unused() && !Recovery::HasCopies(this);
 }
 
-absl::Status ShardEngine::ForgetManifest(uint64_t epoch) {
+absl::Status ShardEngine::GiveUpManifest(uint64_t epoch) {
   Former former;
   Closures ready;
   {
@@ -415,13 +439,6 @@ absl::Status ShardEngine::ForgetManifest(uint64_t epoch) {
   }
   for (std::function<void()>& callback : ready) callback();
   return absl::OkStatus();
-}
-
-absl::Status ShardEngine::SetManifest(uint64_t epoch,
-                                      const Manifest& manifest) {
-  const absl::Status status = InstallManifest(epoch, manifest);
-  ReportLostDevice();
-  return status;
 }
 
 absl::Status ShardEngine::InstallManifest(uint64_t epoch,
@@ -584,13 +601,6 @@ void ShardEngine::DropAllEndedRows() {
   }
 }
 
-absl::Status ShardEngine::ReserveRow(uint64_t epoch, int32_t rank,
-                                     uint64_t session) {
-  const absl::Status status = EnsureRow(epoch, rank, session);
-  ReportLostDevice();
-  return status;
-}
-
 absl::Status ShardEngine::FinishJob(uint64_t epoch) {
   Closures ready;
   {
@@ -611,15 +621,15 @@ bool ShardEngine::HasOwnRow(const SessionChange& change) {
          compute_->rows()->Granted(change.rank, change.session);
 }
 
-absl::Status ShardEngine::SetSession(uint64_t epoch,
-                                     const SessionChange& change) {
+absl::Status ShardEngine::ChangeSession(uint64_t epoch,
+                                        const SessionChange& change) {
   if (change.finished) return FinishJob(epoch);
   for (;;) {
     if (!change.remove) {
       // Allocates nothing if the coordinator has reserved the row (P32).
       AGG_RETURN_IF_ERROR(HasOwnRow(change)
                               ? absl::OkStatus()
-                              : ReserveRow(epoch, change.rank, change.session));
+                              : EnsureRow(epoch, change.rank, change.session));
     }
     MutexLock lock(&mutex_);
     AGG_RETURN_IF_ERROR(CheckRank(epoch, change.rank));
@@ -1071,6 +1081,7 @@ absl::Status ShardEngine::CheckPhase(const Phase& phase) const {
 }
 
 absl::StatusOr<PhaseResult> ShardEngine::RunPhase(const Phase& phase) {
+  if (IsOfJob(phase.kind)) return RunJobPhase(phase);
   if (WaitsForADisk(phase.kind)) return RunCheckpointPhase(phase);
   const absl::Time start = absl::Now();
   absl::StatusOr<PhaseResult> result = absl::UnknownError("");
@@ -1134,11 +1145,8 @@ absl::StatusOr<PhaseResult> ShardEngine::Dispatch(const Phase& phase,
       return Recovery::Run(this, phase, compute.get(), ready);
     case PhaseKind::kCapture:
       return Capture(phase, compute.get());
-    case PhaseKind::kCheckpointProgress:
-    case PhaseKind::kSeal:
-    case PhaseKind::kReadManifest:
-    case PhaseKind::kVerify:
-      break;  // RunPhase
+    default:
+      break;  // RunPhase has run it
   }
   return absl::InvalidArgumentError(
       absl::StrCat("phase.kind is ", static_cast<int>(phase.kind)));

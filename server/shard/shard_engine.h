@@ -300,14 +300,7 @@ class ShardEngine : public ShardPeer {
   absl::StatusOr<ShardInventory> Attach(
       uint64_t epoch, std::function<void(absl::Status)> on_lost) override;
   void Lose(uint64_t epoch, const absl::Status& reason) override;  // 0: any
-  absl::Status SetManifest(uint64_t epoch, const Manifest& manifest) override;
-  absl::StatusOr<Manifest> GetManifest(uint64_t epoch) override;
-  absl::Status ForgetManifest(uint64_t epoch) override;
-  absl::Status SetFacts(uint64_t epoch, const JobFacts& facts) override;
   std::string Record() const override;
-  absl::Status ReserveRow(uint64_t epoch, int32_t rank,
-                          uint64_t session) override;
-  absl::Status SetSession(uint64_t epoch, const SessionChange& change) override;
   absl::StatusOr<PhaseResult> RunPhase(const Phase& phase) override;
   void SetOnComplete(OnComplete on_complete) override {
     on_complete_ = std::move(on_complete);
@@ -412,7 +405,14 @@ class ShardEngine : public ShardPeer {
   void NoteMade(const CheckpointListing& checkpoints, uint64_t epoch)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  // Phases of what the job is.
+  absl::StatusOr<PhaseResult> RunJobPhase(const Phase& phase)
+      ABSL_LOCKS_EXCLUDED(turn_, mutex_);
   absl::Status InstallManifest(uint64_t epoch, const Manifest& manifest);
+  absl::StatusOr<PhaseResult> ReportManifest(uint64_t epoch) const;
+  absl::Status GiveUpManifest(uint64_t epoch);
+  absl::Status TakeFacts(uint64_t epoch, const JobFacts& facts);
+  absl::Status ChangeSession(uint64_t epoch, const SessionChange& change);
   // Forgets the closed round, and what was made of it.
   void ForgetRound() ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   Former DropManifest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_, mutex_);

@@ -252,8 +252,8 @@ class AccessTest(AccessCase):
         audit = self.folder / "audit.jsonl"
         job = self.job(num_shards=2, extra=f'  audit {{ path: "{audit}" }}\n')
         for ordinal in range(2):
-            failure(job.bare(ordinal).control.GetManifest,
-                    control.GetManifestRequest(), timeout=WAIT)
+            failure(job.bare(ordinal).control.Probe,
+                    control.ProbeRequest(), timeout=WAIT)
         for path in (audit, self.folder / "audit.jsonl.shard1"):
             wait_until(lambda path=path: '"action": "denial"'
                        in path.read_text(), f"{path.name} has it")

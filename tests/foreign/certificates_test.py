@@ -96,7 +96,7 @@ class CertificatesTest(ForeignTestCase):
             for call, request in (
                     (peer.admin.Drain, admin.DrainRequest()),
                     (peer.admin.ListAudit, admin.ListAuditRequest()),
-                    (peer.control.SetFacts, control.SetFactsRequest())):
+                    (peer.control.Probe, control.ProbeRequest())):
                 self.assert_fails(Code.PERMISSION_DENIED, "needs the role",
                                   call, request, timeout=WAIT)
         self.assert_fails(Code.PERMISSION_DENIED, "role worker", Worker,
@@ -114,7 +114,7 @@ class CertificatesTest(ForeignTestCase):
                         (peer.coordinator.GetStatus, agg.StatusRequest()),
                         (peer.coordinator.Join, agg.JoinRequest()),
                         (peer.admin.Drain, admin.DrainRequest()),
-                        (peer.control.SetFacts, control.SetFactsRequest())):
+                        (peer.control.Probe, control.ProbeRequest())):
                     self.assert_fails(Code.UNAUTHENTICATED, "certificate's "
                                       "names are those of no identity", call,
                                       request, timeout=WAIT)
@@ -241,6 +241,6 @@ class TokensOverTlsTest(ForeignTestCase):
             for call, request in (
                     (peer.coordinator.GetStatus, agg.StatusRequest()),
                     (peer.shard.Pull, agg.PullRequest()),
-                    (peer.control.SetFacts, control.SetFactsRequest())):
+                    (peer.control.Probe, control.ProbeRequest())):
                 self.assert_fails(Code.UNAUTHENTICATED, "token", call, request,
                                   timeout=WAIT)

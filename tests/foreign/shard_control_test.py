@@ -32,11 +32,9 @@ class ShardControlTest(ForeignTestCase):
 
     def join(self):
         """The manifest and one session with the seed role."""
-        self.peer.control.SetManifest(control.SetManifestRequest(
-            epoch=self.EPOCH, manifest=manifest(TENSORS)), timeout=WAIT)
-        self.peer.control.SetSession(control.SetSessionRequest(
-            epoch=self.EPOCH, session=self.SESSION, rank=0, seed_role=True),
-            timeout=WAIT)
+        self.phase(set_manifest=manifest(TENSORS))
+        self.phase(set_session=control.SessionChange(
+            session=self.SESSION, rank=0, seed_role=True))
 
     def push(self, data, round=0, kind=0):
         payload = frames.encode(data, frames.F32)
@@ -48,9 +46,9 @@ class ShardControlTest(ForeignTestCase):
         stream.half_close()
         return stream.rest()
 
-    def phase(self, round=0, **phase):
+    def phase(self, epoch=EPOCH, round=0, **phase):
         return list(self.peer.control.RunPhase(iter([control.PhaseRequest(
-            epoch=self.EPOCH, round=round, **phase)]), timeout=WAIT))
+            epoch=epoch, round=round, **phase)]), timeout=WAIT))
 
     def pull(self, version):
         data, = self.peer.shard.Pull(agg.PullRequest(
@@ -84,16 +82,15 @@ class ShardControlTest(ForeignTestCase):
     def test_a_row_is_reserved_before_its_session(self):
         stream = self.attach()
         stream.receive()
-        reserve = self.peer.control.ReserveRow
-        request = control.ReserveRowRequest(epoch=self.EPOCH, rank=0)
-        self.assert_fails(Code.FAILED_PRECONDITION, "no manifest", reserve,
-                          request, timeout=WAIT)
+        row = control.PhaseRequest.ReserveRow(rank=0)
+        self.assert_fails(Code.FAILED_PRECONDITION, "no manifest", self.phase,
+                          reserve_row=row)
         self.join()
         for _ in range(2):  # Idempotent, with a session or without.
-            reserve(request, timeout=WAIT)
+            self.phase(reserve_row=row)
         self.assert_fails(
-            Code.INVALID_ARGUMENT, "rank is 9; allowed: 0 to", reserve,
-            control.ReserveRowRequest(epoch=self.EPOCH, rank=9), timeout=WAIT)
+            Code.INVALID_ARGUMENT, "rank is 9; allowed: 0 to", self.phase,
+            reserve_row=control.PhaseRequest.ReserveRow(rank=9))
 
     def test_a_row_that_is_not_complete(self):
         stream = self.attach()
@@ -121,10 +118,9 @@ class ShardControlTest(ForeignTestCase):
     def test_a_stale_epoch(self):
         stream = self.attach()
         stream.receive()
-        call = self.peer.control.SetManifest
-        request = control.SetManifestRequest(epoch=self.EPOCH - 1)
         text = f"stale epoch {self.EPOCH - 1}; current epoch {self.EPOCH}"
-        self.assert_fails(Code.ABORTED, text, call, request, timeout=WAIT)
+        self.assert_fails(Code.ABORTED, text, self.phase, self.EPOCH - 1,
+                          set_manifest=manifest(TENSORS))
         self.assert_fails(Code.ABORTED, text, self.attach(
             epoch=self.EPOCH - 1).rest)
 
@@ -149,8 +145,8 @@ class ShardControlTest(ForeignTestCase):
 
     def test_before_attach(self):
         self.assert_fails(
-            Code.UNAVAILABLE, WAITS, self.peer.control.SetManifest,
-            control.SetManifestRequest(epoch=1), timeout=WAIT)
+            Code.UNAVAILABLE, WAITS, self.phase, 1,
+            set_manifest=manifest(TENSORS))
         self.assert_fails(Code.UNAVAILABLE, WAITS, self.phase,
                           abandon=control.PhaseRequest.Abandon())
 

@@ -54,7 +54,7 @@ class TlsTest(ForeignTestCase):
                 (peer.coordinator.Join, agg.JoinRequest()),
                 (peer.admin.GetVersion, admin.GetVersionRequest()),
                 (peer.admin.Drain, admin.DrainRequest()),
-                (peer.control.SetFacts, control.SetFactsRequest()),
+                (peer.control.Probe, control.ProbeRequest()),
             ]
             for call, request in calls:
                 with self.assertRaises(grpc.RpcError) as raised:

@@ -70,28 +70,15 @@ class ControlJob {
     if (!as_is && request->epoch() == 0) request->set_epoch(epoch());
   }
 
-  template <typename Reply, typename Request>
-  void Unary(bool as_is, Request request,
-             grpc::ServerUnaryReactor* (Service::*method)(
-                 grpc::CallbackServerContext*, const Request*, Reply*)) {
-    if constexpr (!std::is_same_v<Request, v1::ProbeRequest>) {
-      FillIn(as_is, &request);
-    }
-    const auto call = job_.calls()->Unary<Reply>(
-        "", std::move(request), [&](auto* context, auto* sent, auto* reply) {
-          return (control_->*method)(context, sent, reply);
-        });
-    job_.calls()->AwaitDone(*call);
-  }
   void BeginAttach(bool as_is, v1::AttachRequest request);
   void GoOnAttach(v1::AttachRequest request);
   void Phase(bool as_is, v1::PhaseRequest request);
   void Copy(bool as_is, v1::CopyFrame frame);
   void Fetch(bool as_is, v1::FetchRequest request);
   // What the service's threads still do for streams is done.
-  void Flush() {
-    Unary<v1::Manifest>(false, v1::GetManifestRequest(), &Service::GetManifest);
-  }
+  void Flush();
+  void Probe(v1::ProbeRequest request);
+  std::shared_ptr<RunPhase> NewPhase();
 
   FuzzJob job_;
   ShardEngine* const engine_;
@@ -104,6 +91,32 @@ class ControlJob {
   std::shared_ptr<RunPhase> phase_;
   std::shared_ptr<Replicate> copy_;
 };
+
+void ControlJob::Probe(v1::ProbeRequest request) {
+  const auto call = job_.calls()->Unary<v1::ProbeReply>(
+      "", std::move(request), [&](auto* context, auto* sent, auto* reply) {
+        return control_->Probe(context, sent, reply);
+      });
+  job_.calls()->AwaitDone(*call);
+}
+
+std::shared_ptr<ControlJob::RunPhase> ControlJob::NewPhase() {
+  const auto phase = std::make_shared<RunPhase>(
+      "", [this](grpc::CallbackServerContext* context) {
+        return control_->RunPhase(context);
+      });
+  job_.calls()->Add(phase);
+  return phase;
+}
+
+void ControlJob::Flush() {
+  v1::PhaseRequest request;
+  request.mutable_get_manifest();
+  FillIn(/*as_is=*/false, &request);
+  const auto phase = NewPhase();
+  phase->Send(std::move(request));
+  job_.calls()->AwaitDone(*phase);
+}
 
 void ControlJob::BeginAttach(bool as_is, v1::AttachRequest request) {
   if (!as_is) {
@@ -132,13 +145,7 @@ void ControlJob::GoOnAttach(v1::AttachRequest request) {
 
 void ControlJob::Phase(bool as_is, v1::PhaseRequest request) {
   FillIn(as_is, &request);
-  if (phase_ == nullptr || phase_->done()) {
-    phase_ = std::make_shared<RunPhase>(
-        "", [this](grpc::CallbackServerContext* context) {
-          return control_->RunPhase(context);
-        });
-    job_.calls()->Add(phase_);
-  }
+  if (phase_ == nullptr || phase_->done()) phase_ = NewPhase();
   const bool more = request.more();
   phase_->Send(std::move(request));
   if (more) return job_.calls()->Settle();
@@ -186,25 +193,10 @@ void ControlJob::Do(const fuzz::ControlStep& step) {
       return BeginAttach(as_is, step.attach());
     case Step::kAttachMore:
       return GoOnAttach(step.attach_more());
-    case Step::kSetManifest:
-      return Unary<v1::SetManifestReply>(as_is, step.set_manifest(),
-                                         &Service::SetManifest);
-    case Step::kReserveRow:
-      return Unary<v1::ReserveRowReply>(as_is, step.reserve_row(),
-                                        &Service::ReserveRow);
-    case Step::kSetSession:
-      return Unary<v1::SetSessionReply>(as_is, step.set_session(),
-                                        &Service::SetSession);
     case Step::kRunPhase:
       return Phase(as_is, step.run_phase());
     case Step::kProbe:
-      return Unary<v1::ProbeReply>(as_is, step.probe(), &Service::Probe);
-    case Step::kGetManifest:
-      return Unary<v1::Manifest>(as_is, step.get_manifest(),
-                                 &Service::GetManifest);
-    case Step::kSetFacts:
-      return Unary<v1::SetFactsReply>(as_is, step.set_facts(),
-                                      &Service::SetFacts);
+      return Probe(step.probe());
     case Step::kReplicate:
       return Copy(as_is, step.replicate());
     case Step::kFetch:

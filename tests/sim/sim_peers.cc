@@ -67,19 +67,6 @@ void SimPeer::Lose(uint64_t epoch, const absl::Status& reason) {
       .IgnoreError();
 }
 
-absl::Status SimPeer::SetManifest(uint64_t epoch, const Manifest& manifest) {
-  const SimHostPtr to = Target();
-  return network_->Call("SetManifest", from_, to.get(), [&] {
-    return to->engine->SetManifest(epoch, manifest);
-  });
-}
-
-absl::StatusOr<Manifest> SimPeer::GetManifest(uint64_t epoch) {
-  const SimHostPtr to = Target();
-  return network_->Call("GetManifest", from_, to.get(),
-                        [&] { return to->engine->GetManifest(epoch); });
-}
-
 void SimPeer::LetGo() {
   from_->on_lost.erase(ordinal_);
   const SimHostPtr to = Target();
@@ -89,32 +76,6 @@ void SimPeer::LetGo() {
 // A look at the own process's memory, and no call.
 std::string SimPeer::Record() const {
   return ordinal_ == from_->number ? from_->engine->Record() : "";
-}
-
-absl::Status SimPeer::SetFacts(uint64_t epoch, const JobFacts& facts) {
-  const SimHostPtr to = Target();
-  return network_->Call("SetFacts", from_, to.get(),
-                        [&] { return to->engine->SetFacts(epoch, facts); });
-}
-
-absl::Status SimPeer::ForgetManifest(uint64_t epoch) {
-  const SimHostPtr to = Target();
-  return network_->Call("ForgetManifest", from_, to.get(),
-                        [&] { return to->engine->ForgetManifest(epoch); });
-}
-
-absl::Status SimPeer::ReserveRow(uint64_t epoch, int32_t rank,
-                                 uint64_t session) {
-  const SimHostPtr to = Target();
-  return network_->Call("ReserveRow", from_, to.get(), [&] {
-    return to->engine->ReserveRow(epoch, rank, session);
-  });
-}
-
-absl::Status SimPeer::SetSession(uint64_t epoch, const SessionChange& change) {
-  const SimHostPtr to = Target();
-  return network_->Call("SetSession", from_, to.get(),
-                        [&] { return to->engine->SetSession(epoch, change); });
 }
 
 absl::StatusOr<PhaseResult> SimPeer::RunPhase(const Phase& phase) {

@@ -10,7 +10,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "proto/shard_plan.h"
 #include "server/round/neighbour_peer.h"
 #include "server/round/phase.h"
 #include "server/round/recovery.h"
@@ -31,14 +30,7 @@ class SimPeer : public ShardPeer {
       uint64_t epoch, std::function<void(absl::Status)> on_lost) override;
   void LetGo() override;
   void Lose(uint64_t epoch, const absl::Status& reason) override;
-  absl::Status SetManifest(uint64_t epoch, const Manifest& manifest) override;
-  absl::StatusOr<Manifest> GetManifest(uint64_t epoch) override;
   std::string Record() const override;
-  absl::Status SetFacts(uint64_t epoch, const JobFacts& facts) override;
-  absl::Status ForgetManifest(uint64_t epoch) override;
-  absl::Status ReserveRow(uint64_t epoch, int32_t rank,
-                          uint64_t session) override;
-  absl::Status SetSession(uint64_t epoch, const SessionChange& change) override;
   absl::StatusOr<PhaseResult> RunPhase(const Phase& phase) override;
   absl::Status CheckPushed(const PushedRow& row) const override;
   void SetOnOffer(OnOffer on_offer) override;

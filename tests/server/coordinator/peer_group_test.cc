@@ -26,13 +26,6 @@ class NamedPeer : public ShardPeer {
     return ShardInventory();
   }
   void Lose(uint64_t, const absl::Status&) override {}
-  absl::Status SetManifest(uint64_t, const Manifest&) override {
-    return absl::OkStatus();
-  }
-  absl::Status ForgetManifest(uint64_t) override { return absl::OkStatus(); }
-  absl::Status SetSession(uint64_t, const SessionChange&) override {
-    return absl::OkStatus();
-  }
   absl::StatusOr<PhaseResult> RunPhase(const Phase&) override {
     return PhaseResult();
   }

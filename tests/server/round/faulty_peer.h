@@ -35,15 +35,11 @@ class FaultyPeer : public ShardPeer {
     MutexLock lock(&mutex_);
     failures_[kind] = {std::move(status), times};
   }
-  // Likewise calls to SetSession.
   void FailNextSession(absl::Status status, int times = 1) {
-    MutexLock lock(&mutex_);
-    session_failure_ = {std::move(status), times};
+    FailNext(PhaseKind::kSetSession, std::move(status), times);
   }
-  // Likewise calls to ReserveRow.
   void FailNextReservation(absl::Status status, int times = 1) {
-    MutexLock lock(&mutex_);
-    reservation_failure_ = {std::move(status), times};
+    FailNext(PhaseKind::kReserveRow, std::move(status), times);
   }
   // Nobody can attach the shard, until this is OK.
   void FailAttach(absl::Status status) {
@@ -59,7 +55,7 @@ class FaultyPeer : public ShardPeer {
   // thread.
   void BeforeReservation(std::function<void()> hook) {
     MutexLock lock(&mutex_);
-    reservation_hook_ = std::move(hook);
+    job_hooks_[PhaseKind::kReserveRow] = std::move(hook);
   }
   // From now on memory for a row takes longer than SetSession may: it fails for
   // a session whose rank has none reserved in this epoch.
@@ -70,9 +66,10 @@ class FaultyPeer : public ShardPeer {
   // Runs before each SetFacts, on the caller's thread.
   void BeforeFacts(std::function<void()> hook) {
     MutexLock lock(&mutex_);
-    facts_hook_ = std::move(hook);
+    job_hooks_[PhaseKind::kSetFacts] = std::move(hook);
   }
-  // Runs before each phase that reaches the shard, on the caller's thread.
+  // Runs before each phase of a version that reaches the shard, on the caller's
+  // thread.
   void BeforePhase(std::function<void(const Phase&)> hook) {
     MutexLock lock(&mutex_);
     hook_ = std::move(hook);
@@ -101,7 +98,7 @@ class FaultyPeer : public ShardPeer {
     }
     on_draining(epoch);
   }
-  // Kinds of phases that reached the shard, in order.
+  // Kinds of phases of versions that reached the shard, in order.
   std::vector<PhaseKind> phases() const {
     MutexLock lock(&mutex_);
     return phases_;
@@ -134,43 +131,8 @@ class FaultyPeer : public ShardPeer {
   void Lose(uint64_t epoch, const absl::Status& reason) override {
     peer_->Lose(epoch, reason);
   }
-  absl::Status SetManifest(uint64_t epoch, const Manifest& manifest) override {
-    return peer_->SetManifest(epoch, manifest);
-  }
-  absl::Status ForgetManifest(uint64_t epoch) override {
-    return peer_->ForgetManifest(epoch);
-  }
-  absl::Status ReserveRow(uint64_t epoch, int32_t rank,
-                          uint64_t session) override {
-    std::function<void()> hook;
-    {
-      MutexLock lock(&mutex_);
-      if (reservation_failure_.times > 0) {
-        --reservation_failure_.times;
-        return reservation_failure_.status;
-      }
-      hook = reservation_hook_;
-      reserved_.insert(rank);
-    }
-    if (hook != nullptr) hook();
-    return peer_->ReserveRow(epoch, rank, session);
-  }
-  absl::Status SetSession(uint64_t epoch,
-                          const SessionChange& change) override {
-    {
-      MutexLock lock(&mutex_);
-      if (session_failure_.times > 0) {
-        --session_failure_.times;
-        return session_failure_.status;
-      }
-      if (rows_take_long_ && !change.remove &&
-          reserved_.count(change.rank) == 0) {
-        return absl::DeadlineExceededError("its row is being allocated");
-      }
-    }
-    return peer_->SetSession(epoch, change);
-  }
   absl::StatusOr<PhaseResult> RunPhase(const Phase& phase) override {
+    if (IsOfJob(phase.kind)) return RunJobPhase(phase);
     std::function<void(const Phase&)> hook;
     Phase known = phase;
     {
@@ -195,19 +157,7 @@ class FaultyPeer : public ShardPeer {
     return peer_->CheckPushed(row);
   }
   absl::StatusOr<uint64_t> Promise() override { return peer_->Promise(); }
-  absl::StatusOr<Manifest> GetManifest(uint64_t epoch) override {
-    return peer_->GetManifest(epoch);
-  }
   std::string Record() const override { return peer_->Record(); }
-  absl::Status SetFacts(uint64_t epoch, const JobFacts& facts) override {
-    std::function<void()> hook;
-    {
-      MutexLock lock(&mutex_);
-      hook = facts_hook_;
-    }
-    if (hook != nullptr) hook();
-    return peer_->SetFacts(epoch, facts);
-  }
   // As a remote shard: the phase that runs, and later ones, end so.
   void GiveUp(uint64_t, const absl::Status& reason) override {
     MutexLock lock(&mutex_);
@@ -221,6 +171,26 @@ class FaultyPeer : public ShardPeer {
     absl::Status status;
     int times = 0;
   };
+  absl::StatusOr<PhaseResult> RunJobPhase(const Phase& phase) {
+    std::function<void()> hook;
+    {
+      MutexLock lock(&mutex_);
+      Failure& failure = failures_[phase.kind];
+      if (failure.times > 0) {
+        --failure.times;
+        return failure.status;
+      }
+      const SessionChange& session = phase.session;
+      if (phase.kind == PhaseKind::kReserveRow) reserved_.insert(session.rank);
+      if (phase.kind == PhaseKind::kSetSession && rows_take_long_ &&
+          !session.remove && reserved_.count(session.rank) == 0) {
+        return absl::DeadlineExceededError("its row is being allocated");
+      }
+      hook = job_hooks_[phase.kind];
+    }
+    if (hook != nullptr) hook();
+    return peer_->RunPhase(phase);
+  }
   ShardPeer* peer_;
   OnComplete on_complete_;  // set before the first Attach
   OnOffer on_offer_;        // the same
@@ -230,12 +200,9 @@ class FaultyPeer : public ShardPeer {
   std::map<PhaseKind, Failure> failures_ ABSL_GUARDED_BY(mutex_);
   absl::Status given_up_ ABSL_GUARDED_BY(mutex_);
   absl::Status attach_failure_ ABSL_GUARDED_BY(mutex_);
-  Failure session_failure_ ABSL_GUARDED_BY(mutex_);
   bool rows_take_long_ ABSL_GUARDED_BY(mutex_) = false;
   std::set<int32_t> reserved_ ABSL_GUARDED_BY(mutex_);  // in this epoch
-  Failure reservation_failure_ ABSL_GUARDED_BY(mutex_);
-  std::function<void()> reservation_hook_ ABSL_GUARDED_BY(mutex_);
-  std::function<void()> facts_hook_ ABSL_GUARDED_BY(mutex_);
+  std::map<PhaseKind, std::function<void()>> job_hooks_ ABSL_GUARDED_BY(mutex_);
   std::function<void(const Phase&)> hook_ ABSL_GUARDED_BY(mutex_);
   std::function<void(absl::Status)> on_lost_ ABSL_GUARDED_BY(mutex_);
   std::function<void(uint64_t)> on_draining_ ABSL_GUARDED_BY(mutex_);

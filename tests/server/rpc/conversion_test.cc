@@ -379,7 +379,8 @@ TEST(PhaseConversionTest, AnEmptyResultIsOneMessage) {
 }
 
 TEST(PhaseConversionTest, SessionChange) {
-  SessionChange change;
+  Phase phase = FullPhase(PhaseKind::kSetSession);
+  SessionChange& change = phase.session;
   change.session = 1;
   change.rank = 2;
   change.replaces = 3;
@@ -390,9 +391,10 @@ TEST(PhaseConversionTest, SessionChange) {
   change.finished = true;
   change.first_round = 12;
   change.client = "host:1";
-  const v1::SetSessionRequest request = ToProto(5, change);
-  EXPECT_EQ(request.epoch(), 5u);
-  const SessionChange back = FromProto(request);
+  const absl::StatusOr<Phase> arrived = RoundTrip(phase);
+  ASSERT_TRUE(arrived.ok()) << arrived.status();
+  EXPECT_EQ(arrived->epoch, 1u);
+  const SessionChange& back = arrived->session;
   EXPECT_EQ(back.session, 1u);
   EXPECT_EQ(back.rank, 2);
   EXPECT_EQ(back.replaces, 3u);

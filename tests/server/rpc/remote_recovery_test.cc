@@ -39,20 +39,8 @@ class NotingEngine : public ShardEngine {
     if (!own.ok()) return own;
     return inventory;
   }
-  absl::StatusOr<Manifest> GetManifest(uint64_t epoch) override {
-    manifest_epoch = epoch;
-    return manifest;
-  }
-  absl::Status SetFacts(uint64_t epoch, const JobFacts& news) override {
-    facts_epoch = epoch;
-    facts = news;
-    return facts_status;
-  }
-  absl::Status SetSession(uint64_t, const SessionChange& change) override {
-    session = change;
-    return absl::OkStatus();
-  }
   absl::StatusOr<PhaseResult> RunPhase(const Phase& phase) override {
+    if (IsOfJob(phase.kind)) return RunJobPhase(phase);
     if (phase.kind == slow_kind) {
       in_capture.set_value();
       release.get_future().wait();
@@ -60,6 +48,22 @@ class NotingEngine : public ShardEngine {
     MutexLock lock(&mutex);
     phases.push_back(phase);
     return result;
+  }
+
+  absl::StatusOr<PhaseResult> RunJobPhase(const Phase& phase) {
+    PhaseResult answer;
+    if (phase.kind == PhaseKind::kSetFacts) {
+      facts_epoch = phase.epoch;
+      facts = phase.facts;
+      if (!facts_status.ok()) return facts_status;
+    } else if (phase.kind == PhaseKind::kSetSession) {
+      session = phase.session;
+    } else {
+      manifest_epoch = phase.epoch;
+      if (!manifest.ok()) return manifest.status();
+      answer.job_manifest = std::make_shared<const Manifest>(*manifest);
+    }
+    return answer;
   }
 
   uint64_t Progress() const override { return progress; }
