@@ -327,18 +327,13 @@ absl::StatusOr<uint64_t> RemoteShardPeer::Promise() {
     if (!closed_.ok()) return closed_;
   }
   v1::ProbeReply reply;
-  bool unknown = false;
   absl::Status status;
   CallOnce(
       /*link=*/nullptr, options_.attach_timeout,
       [&](grpc::ClientContext* context) {
-        const grpc::Status answer =
-            stub_->Probe(context, v1::ProbeRequest(), &reply);
-        unknown = answer.error_code() == grpc::StatusCode::UNIMPLEMENTED;
-        return answer;
+        return stub_->Probe(context, v1::ProbeRequest(), &reply);
       },
       &status);
-  if (unknown) return 0;
   if (!status.ok()) return status;
   return reply.promise();
 }

@@ -68,8 +68,6 @@ class RemoteShardPeer : public ShardPeer {
   // first one; else the shard looks for its neighbours in its own
   // configuration.
   void SetShards(std::vector<std::string> shards);
-  // Returns 0 for a shard of an older release, which does not know the
-  // question.
   absl::StatusOr<uint64_t> Promise() override;
   absl::StatusOr<ShardInventory> Attach(
       uint64_t epoch, std::function<void(absl::Status)> on_lost) override;
