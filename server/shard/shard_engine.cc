@@ -350,9 +350,7 @@ void ShardEngine::Lose(uint64_t epoch, const absl::Status& reason) {
     Replication::TellReplica(this);
     const absl::Status end = epoch_.end();
     // Pulls for any epoch: none of them has a version to wait for any more.
-    ready = pulls_.Resolve(
-        [&](const Pulls::Request&) { return Pulls::Answer(end); });
-    for (auto& call : EndProgress(end)) ready.push_back(std::move(call));
+    ready = EndPulls(end);
     claims_ended_.NotifyAll();
   }
   for (std::function<void()>& callback : ready) callback();
@@ -386,18 +384,11 @@ void ShardEngine::EndForGood(const absl::Status& found) {
   if (on_device_lost_ != nullptr) on_device_lost_(reason);
 }
 
-void ShardEngine::ForgetRound() {
-  closed_round_ = ClosedRound();
-  waves_ = WaveRound();
-  unchanged_ = false;
-}
-
 ShardEngine::Former ShardEngine::DropManifest() {
-  ForgetRound();
+  round_ = RoundInWork();
   loaded_ = nullptr;
   open_round_ = nullptr;
-  DropOffer();
-  offered_ = false;
+  ForgetOffer();
   if (compute_ != nullptr && compute_->replica() != nullptr) {
     // Frames that wait for it would wait for ever.
     compute_->replica()->SetEpoch(0, absl::OkStatus());
@@ -432,9 +423,7 @@ absl::Status ShardEngine::GiveUpManifest(uint64_t epoch) {
     const absl::Status end = absl::AbortedError(
         "the job's manifest was given up before it was seeded, as nobody is in "
         "any more who joined with it");
-    ready = pulls_.Resolve(
-        [&](const Pulls::Request&) { return Pulls::Answer(end); });
-    for (auto& call : EndProgress(end)) ready.push_back(std::move(call));
+    ready = EndPulls(end);
     claims_ended_.NotifyAll();
   }
   for (std::function<void()>& callback : ready) callback();
@@ -912,6 +901,13 @@ ShardEngine::Closures ShardEngine::EndProgress(const absl::Status& reason) {
   }};
 }
 
+ShardEngine::Closures ShardEngine::EndPulls(const absl::Status& reason) {
+  Closures ready = pulls_.Resolve(
+      [&](const Pulls::Request&) { return Pulls::Answer(reason); });
+  for (auto& call : EndProgress(reason)) ready.push_back(std::move(call));
+  return ready;
+}
+
 // Resolve calls back at once, with mutex_ held, which the analysis cannot see.
 ShardEngine::Closures ShardEngine::ResolvePulls() {
   return pulls_.Resolve(
@@ -1042,14 +1038,14 @@ bool NeedsGrams(const Phase& phase) {
 
 absl::Status ShardEngine::CheckClosed(const Phase& phase) const {
   if (!open_round_->closed() && Offered(phase.rows)) return absl::OkStatus();
-  if (!closed_round_.has_grams()) {
+  if (!round_.closed.has_grams()) {
     return absl::FailedPreconditionError(
         phase.rows.empty()
             ? absl::StrCat("round ", phase.round, " has not been closed")
             : absl::StrCat("round ", phase.round,
                            " is to be closed with rows that are not offered"));
   }
-  if (phase.rows.empty() || closed_round_.rows() == phase.rows) {
+  if (phase.rows.empty() || round_.closed.rows() == phase.rows) {
     return absl::OkStatus();
   }
   return OtherRows(phase);
@@ -1128,9 +1124,9 @@ absl::StatusOr<PhaseResult> ShardEngine::Dispatch(const Phase& phase,
     case PhaseKind::kClose:
       return Close(phase, compute.get());
     case PhaseKind::kCompensatedGram:
-      return closed_round_.CompensatedGram(compute.get(), phase.tensors);
+      return round_.closed.CompensatedGram(compute.get(), phase.tensors);
     case PhaseKind::kNorms:
-      return closed_round_.Norms(compute.get(), phase.step);
+      return round_.closed.Norms(compute.get(), phase.step);
     case PhaseKind::kUpdate:
       return RunUpdate(phase, compute.get(), ready);
     case PhaseKind::kPublish:
@@ -1154,7 +1150,7 @@ absl::StatusOr<PhaseResult> ShardEngine::Dispatch(const Phase& phase,
 
 absl::Status ShardEngine::MarkClosed(const Phase& phase) {
   if (open_round_->closed()) {
-    return closed_round_.rows() == phase.rows ? absl::OkStatus()
+    return round_.closed.rows() == phase.rows ? absl::OkStatus()
                                               : OtherRows(phase);
   }
   if (phase.rows.empty()) {
@@ -1178,7 +1174,7 @@ absl::Status ShardEngine::MarkClosed(const Phase& phase) {
     }
   }
   open_round_->Close();
-  closed_round_ = ClosedRound(phase.rows, std::move(row_crc32c),
+  round_.closed = ClosedRound(phase.rows, std::move(row_crc32c),
                               std::move(incomplete_ranks));
   return absl::OkStatus();
 }
@@ -1189,8 +1185,8 @@ absl::StatusOr<PhaseResult> ShardEngine::Close(const Phase& phase,
   {
     MutexLock lock(&mutex_);
     AGG_RETURN_IF_ERROR(MarkClosed(phase));
-    if (closed_round_.close_result().has_value()) {
-      return *closed_round_.close_result();
+    if (round_.closed.close_result().has_value()) {
+      return *round_.closed.close_result();
     }
     early = open_round_->early()->TakeResults(
         phase.rows, static_cast<int>(compute->layout()->slices.size()));
@@ -1200,7 +1196,7 @@ absl::StatusOr<PhaseResult> ShardEngine::Close(const Phase& phase,
       std::count_if(early.begin(), early.end(),
                     [](const auto& gram) { return gram.has_value(); });
   absl::StatusOr<PhaseResult> result =
-      closed_round_.Close(compute, std::move(early));
+      round_.closed.Close(compute, std::move(early));
   if (!result.ok()) return result;
   MutexLock lock(&mutex_);
   totals_.early_grams += num_early;
@@ -1216,8 +1212,7 @@ absl::StatusOr<PhaseResult> ShardEngine::Abandon() {
     return absl::FailedPreconditionError(
         absl::StrCat("abandon: ", home_.Describe()));
   }
-  closed_round_ = ClosedRound();
-  waves_ = WaveRound();
+  round_ = RoundInWork();
   DropOffer();
   open_round_->Reopen();
   return PhaseResult();
@@ -1229,10 +1224,10 @@ absl::StatusOr<PhaseResult> ShardEngine::Update(const Phase& phase,
                                                 ShardCompute* compute) {
   if (options_.replicated) return Replication::Prepare(this, phase, compute);
   absl::Status status;
-  unchanged_ = phase.publish.unchanged;
-  if (!unchanged_) {
+  round_.unchanged = phase.publish.unchanged;
+  if (!round_.unchanged) {
     int num_revoked = 0;
-    status = closed_round_.TakeMemory(compute, &num_revoked);
+    status = round_.closed.TakeMemory(compute, &num_revoked);
     MutexLock lock(&mutex_);
     totals_.revoked_snapshots += num_revoked;
     if (!status.ok()) return status;  // the arrays are as they were
@@ -1242,13 +1237,13 @@ absl::StatusOr<PhaseResult> ShardEngine::Update(const Phase& phase,
     // From here on the arrays may be between two versions (P18).
     if (!home_.whole()) home_.BeginPrepare(phase.epoch);
   }
-  if (!unchanged_) status = closed_round_.Update(compute, phase.step);
+  if (!round_.unchanged) status = round_.closed.Update(compute, phase.step);
   MutexLock lock(&mutex_);
   if (status.ok()) {
     home_.EndPrepare(phase.record);
     PhaseResult result;
-    result.not_finite_slice = closed_round_.not_finite_slice();
-    if (!unchanged_) result.narrowing = compute->narrowing();
+    result.not_finite_slice = round_.closed.not_finite_slice();
+    if (!round_.unchanged) result.narrowing = compute->narrowing();
     return result;
   }
   // Master weights may hold a part of the step: this epoch cannot go on (P15).
@@ -1363,28 +1358,25 @@ absl::Status ShardEngine::TakeStep(ShardCompute* compute) {
     return home_.id().version;
   }();
   ParameterStore* const store = compute->store();
-  int32_t not_finite_slice = closed_round_.not_finite_slice();
-  std::shared_ptr<const Snapshot> snapshot = closed_round_.updated();
-  if (waves_.next != nullptr) snapshot = waves_.next;
-  if (unchanged_) {
+  int32_t not_finite_slice = round_.closed.not_finite_slice();
+  std::shared_ptr<const Snapshot> snapshot = round_.closed.updated();
+  if (round_.waves.next != nullptr) snapshot = round_.waves.next;
+  if (round_.unchanged) {
     snapshot = store->Find(version);
   } else if (options_.replicated) {
     AGG_ASSIGN_OR_RETURN(snapshot, Replication::StepHomeArrays(
                                        this, compute, &not_finite_slice));
   }
   store->Publish(version + 1, std::move(snapshot));
-  const bool stepped = !unchanged_;
-  closed_round_ = ClosedRound();
-  waves_ = WaveRound();
-  unchanged_ = false;
-  not_finite_slice_ = not_finite_slice;
-  narrowing_ = stepped ? compute->narrowing() : NarrowingLoss();
+  published_ = PhaseResult();
+  published_.not_finite_slice = not_finite_slice;
+  if (!round_.unchanged) published_.narrowing = compute->narrowing();
+  round_ = RoundInWork();
   MutexLock lock(&mutex_);
   home_.Step();
   written_ = nullptr;  // at once: it is no part of the version after this one
   open_round_->Publish(version + 1);
-  DropOffer();
-  offered_ = false;
+  ForgetOffer();
   DropAllEndedRows();  // those that were held for the round
   WakeFiller();
   return absl::OkStatus();
@@ -1395,8 +1387,7 @@ void ShardEngine::ShowLoaded(ShardCompute* compute) {
   const uint64_t version = home_.id().version;
   compute->store()->Publish(version, std::move(loaded_));
   loaded_ = nullptr;
-  not_finite_slice_ = -1;
-  narrowing_ = NarrowingLoss();
+  published_ = PhaseResult();
   open_round_->Publish(version);
 }
 
@@ -1407,12 +1398,7 @@ absl::StatusOr<PhaseResult> ShardEngine::Publish(const Phase& phase,
   bool prepared;
   absl::Status status = CheckPublish(phase, &repeated, &prepared);
   if (!status.ok()) return status;
-  PhaseResult result;
-  if (repeated) {
-    result.not_finite_slice = not_finite_slice_;
-    result.narrowing = narrowing_;
-    return result;
-  }
+  if (repeated) return published_;
   if (phase.publish.seed) {
     status = LoadSeed(phase, compute).status();
     if (!status.ok()) return status;
@@ -1422,8 +1408,6 @@ absl::StatusOr<PhaseResult> ShardEngine::Publish(const Phase& phase,
     if (!prepared) status = Update(phase, compute).status();
     if (status.ok()) status = TakeStep(compute);
     if (!status.ok()) return status;
-    result.not_finite_slice = not_finite_slice_;
-    result.narrowing = narrowing_;
     Replication::ReleaseReplica(this, compute);
   }
   MutexLock lock(&mutex_);
@@ -1434,7 +1418,7 @@ absl::StatusOr<PhaseResult> ShardEngine::Publish(const Phase& phase,
       progress->Publish();
     });
   }
-  return result;
+  return published_;
 }
 
 // A close before it is asked for (P44): when the last row of a small round
@@ -1544,7 +1528,7 @@ void ShardEngine::TakeOffer() {
   open_round_->Close();
   const int num_slices = static_cast<int>(compute_->layout()->slices.size());
   open_round_->early()->TakeResults(offer->rows, num_slices);
-  closed_round_ = ClosedRound(*offer);
+  round_.closed = ClosedRound(*offer);
   totals_.early_grams += num_slices;
 }
 
@@ -1559,14 +1543,17 @@ void ShardEngine::ForgetOffered(uint64_t session) {
   const bool named = std::any_of(
       offer_->rows.begin(), offer_->rows.end(),
       [session](const RoundRow& row) { return row.session == session; });
-  if (!named) return;
-  DropOffer();
-  offered_ = false;  // the others' rows may be offered
+  if (named) ForgetOffer();  // the others' rows may be offered
 }
 
 void ShardEngine::DropOffer() {
   offer_ = nullptr;
   if (compute_ != nullptr) compute_->rows()->Unpark();
+}
+
+void ShardEngine::ForgetOffer() {
+  DropOffer();
+  offered_ = false;
 }
 
 // Memory for other processes: the GrantRegions part of a ShardEngine.

@@ -269,6 +269,14 @@ struct WaveRound {
   std::shared_ptr<Snapshot> next;  // what updates write; null before the first
 };
 
+// A round from its close until its version is shown, and what was made of it.
+struct RoundInWork {
+  ClosedRound closed;  // in a pipelined job, its newest closed wave
+  WaveRound waves;
+  bool unchanged = false;  // what was prepared changes no parameter: skipped
+  StepPlan step;           // with replication: what was prepared
+};
+
 // Thread-safe. Lock order: turn_, then mutex_. Computation runs with the turn
 // alone, callbacks with neither. compute_ and open_round_ change with both, so
 // that they are the same from a phase's beginning to its end.
@@ -413,8 +421,6 @@ class ShardEngine : public ShardPeer {
   absl::Status GiveUpManifest(uint64_t epoch);
   absl::Status TakeFacts(uint64_t epoch, const JobFacts& facts);
   absl::Status ChangeSession(uint64_t epoch, const SessionChange& change);
-  // Forgets the closed round, and what was made of it.
-  void ForgetRound() ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   Former DropManifest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_, mutex_);
   // Whether the manifest may still change. REQUIRES: there is one.
   bool ManifestUnused() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -459,6 +465,9 @@ class ShardEngine : public ShardPeer {
   // to be run without locks.
   Closures EndProgress(const absl::Status& reason)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Ends all pulls, and the version that is being written, likewise.
+  Closures EndPulls(const absl::Status& reason)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The calls of those pulls that have an answer now; to be run without locks.
   Closures ResolvePulls() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -484,7 +493,8 @@ class ShardEngine : public ShardPeer {
   void TakeOffer() ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_, mutex_);
   // Drops the offer, and its rows: they do not stand any more.
   void DropOffer() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-
+  // Drops it, and another one may be made.
+  void ForgetOffer() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Forgets offered rows of this session: they are not the open round's any
   // more.
   void ForgetOffered(uint64_t session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -551,16 +561,9 @@ class ShardEngine : public ShardPeer {
   NeighbourPeer* before_ = nullptr;
 
   ComputeTurn turn_ ABSL_ACQUIRED_BEFORE(mutex_);
-  // The closed round; in a pipelined job, its newest closed wave.
-  ClosedRound closed_round_ ABSL_GUARDED_BY(turn_);
-  WaveRound waves_ ABSL_GUARDED_BY(turn_);
-  // What was prepared changes no parameter: the round is skipped.
-  bool unchanged_ ABSL_GUARDED_BY(turn_) = false;
-  StepPlan step_ ABSL_GUARDED_BY(turn_);  // with replication: else that step
-  // PhaseResult::not_finite_slice of a repeated publish (P7), for the version
-  // that is shown, where publishing took its step; else -1.
-  int32_t not_finite_slice_ ABSL_GUARDED_BY(turn_) = -1;
-  NarrowingLoss narrowing_ ABSL_GUARDED_BY(turn_);
+  RoundInWork round_ ABSL_GUARDED_BY(turn_);
+  // Result of the publish of the version that is shown, for its repeats (P7).
+  PhaseResult published_ ABSL_GUARDED_BY(turn_);
   // The home's arrays as a version that nobody has been shown; null: none.
   std::shared_ptr<const Snapshot> loaded_ ABSL_GUARDED_BY(turn_);
   CheckpointKeeper checkpoints_;  // synchronises itself

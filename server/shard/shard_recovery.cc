@@ -61,9 +61,8 @@ bool ShardEngine::Recovery::HasCopies(ShardEngine* engine) {
 }
 
 void ShardEngine::Recovery::ReopenRound(ShardEngine* engine) {
-  engine->ForgetRound();
-  engine->DropOffer();
-  engine->offered_ = false;
+  engine->round_ = RoundInWork();
+  engine->ForgetOffer();
   engine->open_round_->Reopen();
 }
 
@@ -179,8 +178,8 @@ absl::Status ShardEngine::Recovery::KeepHome(ShardEngine* engine,
                        " cannot be kept: ", engine->home_.Describe()));
     }
     if (engine->home_.prepared() &&
-        (engine->closed_round_.updated() != nullptr ||
-         engine->waves_.next != nullptr)) {
+        (engine->round_.closed.updated() != nullptr ||
+         engine->round_.waves.next != nullptr)) {
       return absl::FailedPreconditionError(
           absl::StrCat(DescribeVersion(target),
                        " cannot be kept, since the arrays have the next one: ",
@@ -246,7 +245,7 @@ absl::Status ShardEngine::Recovery::LoadHome(ShardEngine* engine,
 void ShardEngine::Recovery::PlaceHome(ShardEngine* engine, const VersionId& id,
                                       RecordText record,
                                       ShardCompute* compute) {
-  engine->ForgetRound();
+  engine->round_ = RoundInWork();
   {
     MutexLock lock(&engine->mutex_);
     // Rows of the version's own round count. All others are of a past that was
@@ -261,8 +260,7 @@ void ShardEngine::Recovery::PlaceHome(ShardEngine* engine, const VersionId& id,
           engine->options_, compute->layout(), &engine->sessions_);
     }
     engine->home_.Hold(id, std::move(record));
-    engine->DropOffer();
-    engine->offered_ = false;
+    engine->ForgetOffer();
   }
   // As before any version (P47); an error is that of a later call, too.
   engine->backend_.AwaitRows().IgnoreError();

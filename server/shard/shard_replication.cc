@@ -198,8 +198,8 @@ absl::StatusOr<PhaseResult> ShardEngine::Replication::Prepare(
     engine->home_.BeginPrepare(phase.epoch);
     header.id = engine->home_.id();
   }
-  engine->unchanged_ = phase.publish.unchanged;
-  if (!engine->unchanged_) {
+  engine->round_.unchanged = phase.publish.unchanged;
+  if (!engine->round_.unchanged) {
     // A newer epoch is not kept waiting for it. It is asked before each slice.
     const auto check = [&] {
       engine->bytes_progress_.Note();
@@ -209,12 +209,12 @@ absl::StatusOr<PhaseResult> ShardEngine::Replication::Prepare(
                           &compute->combined(), check,
                           engine->options_.background);
     status = compute->Combine(
-        engine->closed_round_.rows(), phase.step,
+        engine->round_.closed.rows(), phase.step,
         [&](size_t begin, size_t end) { sender.Send(begin, end); });
     if (status.ok()) status = sender.Finish();
     if (!status.ok()) return status;
   }
-  engine->step_ = WithoutRows(phase.step);
+  engine->round_.step = WithoutRows(phase.step);
   MutexLock lock(&engine->mutex_);
   engine->home_.EndPrepare(phase.record);
   return PhaseResult();
@@ -239,7 +239,7 @@ ShardEngine::Replication::StepHomeArrays(ShardEngine* engine,
   }
   std::shared_ptr<Snapshot> snapshot = *std::move(next);
   const absl::Status status =
-      compute->Step(engine->step_, snapshot, not_finite_slice);
+      compute->Step(engine->round_.step, snapshot, not_finite_slice);
   MutexLock lock(&engine->mutex_);
   if (status.ok()) return std::shared_ptr<const Snapshot>(std::move(snapshot));
   engine->BreakEpoch(engine->home_.state().prepared_by, "a step", status);

@@ -24,8 +24,8 @@ absl::Status ShardEngine::Waves::CheckWave(ShardEngine* engine,
         "phase.wave is ", phase.wave, "; allowed: 1 to ", num_waves));
   }
   // No reference: clang's analysis loses the lock behind one.
-  const int32_t wave = engine->waves_.wave;
-  const bool updated = engine->waves_.updated;
+  const int32_t wave = engine->round_.waves.wave;
+  const bool updated = engine->round_.waves.updated;
   const bool next =
       phase.wave == wave + 1 && (wave == 0 || updated) &&
       (phase.kind == PhaseKind::kClose || phase.kind == PhaseKind::kAbandon);
@@ -50,7 +50,7 @@ absl::StatusOr<PhaseResult> ShardEngine::Waves::Run(ShardEngine* engine,
     case PhaseKind::kClose:
       return Close(engine, phase, compute);
     case PhaseKind::kCompensatedGram:
-      return engine->closed_round_.CompensatedGram(compute, phase.tensors);
+      return engine->round_.closed.CompensatedGram(compute, phase.tensors);
     case PhaseKind::kUpdate:
       return Update(engine, phase, compute, ready);
     case PhaseKind::kAbandon:
@@ -73,9 +73,9 @@ void ShardEngine::Waves::MarkClosed(ShardEngine* engine, const Phase& phase) {
   }
   // What is read from here on belongs to the rows that are named.
   round->CloseWave(phase.wave, phase.rows);
-  engine->waves_.wave = phase.wave;
-  engine->waves_.updated = false;
-  engine->closed_round_ = ClosedRound(phase.rows, {}, incomplete_ranks);
+  engine->round_.waves.wave = phase.wave;
+  engine->round_.waves.updated = false;
+  engine->round_.closed = ClosedRound(phase.rows, {}, incomplete_ranks);
 }
 
 absl::StatusOr<PhaseResult> ShardEngine::Waves::Close(ShardEngine* engine,
@@ -84,27 +84,27 @@ absl::StatusOr<PhaseResult> ShardEngine::Waves::Close(ShardEngine* engine,
   std::vector<int32_t> slices;
   {
     MutexLock lock(&engine->mutex_);
-    if (engine->waves_.wave != phase.wave) {
+    if (engine->round_.waves.wave != phase.wave) {
       MarkClosed(engine, phase);
-    } else if (!(engine->closed_round_.rows() == phase.rows)) {
+    } else if (!(engine->round_.closed.rows() == phase.rows)) {
       return absl::FailedPreconditionError(
           absl::StrCat("wave ", phase.wave, " of round ", phase.round,
                        " was closed with other rows before"));
     }
-    if (engine->closed_round_.close_result().has_value()) {
-      return *engine->closed_round_.close_result();
+    if (engine->round_.closed.close_result().has_value()) {
+      return *engine->round_.closed.close_result();
     }
     const WaveSlices& wave = engine->open_round_->slices_of(phase.wave);
     slices.resize(wave.end - wave.begin);
     std::iota(slices.begin(), slices.end(), static_cast<int32_t>(wave.begin));
     engine->totals_.grams_at_close += static_cast<int64_t>(slices.size());
   }
-  return engine->closed_round_.CloseSlices(compute, slices);
+  return engine->round_.closed.CloseSlices(compute, slices);
 }
 
 absl::StatusOr<PhaseResult> ShardEngine::Waves::Abandon(ShardEngine* engine,
                                                         const Phase& phase) {
-  WaveRound* const waves = &engine->waves_;
+  WaveRound* const waves = &engine->round_.waves;
   if (waves->wave != phase.wave) return PhaseResult();  // a repeat
   if (waves->updated) {
     return absl::FailedPreconditionError(
@@ -113,7 +113,7 @@ absl::StatusOr<PhaseResult> ShardEngine::Waves::Abandon(ShardEngine* engine,
   MutexLock lock(&engine->mutex_);
   waves->wave = phase.wave - 1;
   waves->updated = waves->wave > 0;
-  engine->closed_round_ = ClosedRound();
+  engine->round_.closed = ClosedRound();
   engine->open_round_->ReopenWave(phase.wave);
   return PhaseResult();
 }
@@ -121,7 +121,7 @@ absl::StatusOr<PhaseResult> ShardEngine::Waves::Abandon(ShardEngine* engine,
 ShardEngine::Closures ShardEngine::Waves::Show(ShardEngine* engine, int wave) {
   if (engine->progress_ == nullptr) {
     engine->progress_ = std::make_shared<VersionProgress>();
-    engine->written_ = engine->waves_.next;
+    engine->written_ = engine->round_.waves.next;
   }
   // Pulls that wait get the version with what is written; those that have it
   // hear of more.
@@ -138,7 +138,7 @@ absl::StatusOr<PhaseResult> ShardEngine::Waves::Update(ShardEngine* engine,
                                                        const Phase& phase,
                                                        ShardCompute* compute,
                                                        Closures* ready) {
-  WaveRound* const waves = &engine->waves_;
+  WaveRound* const waves = &engine->round_.waves;
   if (waves->updated) return waves->result;
   if (waves->next == nullptr) {
     int num_revoked = 0;
@@ -159,7 +159,7 @@ absl::StatusOr<PhaseResult> ShardEngine::Waves::Update(ShardEngine* engine,
       compute->store()->Find(version);
   PhaseResult result;
   const absl::Status status =
-      compute->UpdateWave(engine->closed_round_.rows(), phase.step, *before,
+      compute->UpdateWave(engine->round_.closed.rows(), phase.step, *before,
                           waves->next.get(), &result.not_finite_slice);
   MutexLock lock(&engine->mutex_);
   if (!status.ok()) {
