@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/base/field_error.h"
 #include "server/base/status_macros.h"
-#include "server/checkpoint/checkpoint_json.h"
+#include "server/checkpoint/checkpoint_manifest.h"
 #include "server/checkpoint/durable_file.h"
 
 namespace agg {

@@ -12,10 +12,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/base/file_system.h"
-#include "server/checkpoint/checkpoint_limits.h"
 #include "server/checkpoint/checkpoint_manifest.h"
 #include "server/checkpoint/checkpoint_state.h"
-#include "server/checkpoint/part_writer.h"
+#include "server/checkpoint/part_layout.h"
 
 namespace agg {
 

@@ -2,15 +2,24 @@
 // and between a manifest and a job. Pure.
 #include "server/checkpoint/checkpoint_manifest.h"
 
+#include <cstdint>
 #include <cstdio>
+#include <utility>
+#include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "nlohmann/json.hpp"
+#include "proto/crc32c.h"
 #include "server/base/field_error.h"
+#include "server/base/json.h"
+#include "server/base/status_macros.h"
 #include "server/checkpoint/part_layout.h"
 
 namespace agg {
+
 namespace {
 
 constexpr absl::string_view kBegunAnew = "begun-anew-";
@@ -138,6 +147,155 @@ absl::Status CheckRestorable(const CheckpointManifest& manifest,
     errors.Add(CompareManifests(*job.tensors, manifest.tensors));
   }
   return errors.status();
+}
+
+namespace {
+
+// Before the checksum's digits; after them comes kEnd.
+constexpr absl::string_view kCrcMember = ", \"crc32c\": ";
+constexpr absl::string_view kEnd = "}\n";
+
+Json TensorJson(const TensorSpec& tensor) {
+  return Json{{"name", tensor.name},
+              {"shape", Json(tensor.shape)},
+              {"group", tensor.group},
+              {"optional", tensor.optional}};
+}
+
+Json PartJson(const CheckpointPart& part) {
+  return Json{
+      {"file", part.file}, {"bytes", part.num_bytes}, {"crc32c", part.crc32c}};
+}
+
+Json MemberJson(const CheckpointMember& member) {
+  Json json = {{"rank", member.rank},
+               {"session", member.session},
+               {"first_round", member.first_round},
+               {"client", member.client}};
+  if (!member.identity.empty()) json["identity"] = member.identity;
+  return json;
+}
+
+template <typename T>
+Json ListJson(const std::vector<T>& values, Json (*to_json)(const T&)) {
+  Json list = Json::array();
+  for (const T& value : values) list.push_back(to_json(value));
+  return list;
+}
+
+TensorSpec ReadTensor(const JsonMembers& members) {
+  TensorSpec tensor;
+  members.Take("name", &tensor.name);
+  members.TakeIntegers("shape", &tensor.shape);
+  members.Take("group", &tensor.group);
+  members.Take("optional", &tensor.optional);
+  return tensor;
+}
+
+CheckpointPart ReadPart(const JsonMembers& members) {
+  CheckpointPart part;
+  members.Take("file", &part.file);
+  members.TakeInteger("bytes", &part.num_bytes);
+  members.TakeInteger("crc32c", &part.crc32c);
+  return part;
+}
+
+CheckpointMember ReadMember(const JsonMembers& members) {
+  CheckpointMember member;
+  members.TakeInteger("rank", &member.rank);
+  members.TakeInteger("session", &member.session);
+  members.TakeInteger("first_round", &member.first_round);
+  members.Take("client", &member.client);
+  if (members.Has("identity")) members.Take("identity", &member.identity);
+  return member;
+}
+
+template <typename T>
+void ReadList(const JsonMembers& members, const char* name,
+              T (*read)(const JsonMembers&), std::vector<T>* values) {
+  members.TakeList(name, [&](const JsonMembers& element) {
+    values->push_back(read(element));
+  });
+}
+
+// The text without its checksum, as an object of its own; DATA_LOSS.
+absl::StatusOr<std::string> CheckedObject(absl::string_view text) {
+  const size_t comma = text.rfind(kCrcMember);
+  uint32_t crc = 0;
+  if (comma == absl::string_view::npos || !absl::ConsumeSuffix(&text, kEnd) ||
+      !absl::SimpleAtoi(text.substr(comma + kCrcMember.size()), &crc)) {
+    return absl::DataLossError("its end with the checksum is missing");
+  }
+  const absl::string_view checked = text.substr(0, comma);
+  if (Crc32c(checked) != crc ||
+      absl::StrCat(crc) != text.substr(comma + kCrcMember.size())) {
+    return absl::DataLossError(
+        absl::StrCat("its CRC32C is ", Crc32c(checked), ", not ",
+                     text.substr(comma + kCrcMember.size(), 20)));
+  }
+  return absl::StrCat(checked, "}");
+}
+
+CheckpointManifest ReadManifest(const JsonMembers& members) {
+  CheckpointManifest manifest;
+  members.Take("job", &manifest.job);
+  members.TakeInteger("version", &manifest.id.version);
+  members.TakeInteger("made", &manifest.id.made);
+  members.TakeInteger("history", &manifest.history);
+  members.TakeInteger("shards", &manifest.num_shards);
+  ReadList(members, "tensors", ReadTensor, &manifest.tensors.tensors);
+  members.Take("optimizer", &manifest.optimizer);
+  members.TakeInteger("state_arrays", &manifest.num_state_arrays);
+  ReadList(members, "parts", ReadPart, &manifest.parts);
+  ReadList(members, "members", ReadMember, &manifest.members);
+  members.TakeBytes("record", &manifest.record);
+  members.TakeBytes("facts", &manifest.facts);
+  members.Take("config", &manifest.config);
+  return manifest;
+}
+
+}  // namespace
+
+std::string CheckpointManifestJson(const CheckpointManifest& manifest) {
+  const Json json{
+      {"format", kCheckpointFormat},
+      {"job", manifest.job},
+      {"version", manifest.id.version},
+      {"made", manifest.id.made},
+      {"history", manifest.history},
+      {"shards", manifest.num_shards},
+      {"tensors", ListJson(manifest.tensors.tensors, TensorJson)},
+      {"optimizer", manifest.optimizer},
+      {"state_arrays", manifest.num_state_arrays},
+      {"parts", ListJson(manifest.parts, PartJson)},
+      {"members", ListJson(manifest.members, MemberJson)},
+      {"record", absl::Base64Escape(manifest.record)},
+      {"facts", absl::Base64Escape(manifest.facts)},
+      {"config", manifest.config},
+  };
+  const std::string line = JsonLine(json);
+  const absl::string_view checked =
+      absl::StripSuffix(absl::string_view(line), "}");
+  return absl::StrCat(checked, kCrcMember, Crc32c(checked), kEnd);
+}
+
+absl::StatusOr<CheckpointManifest> ParseCheckpointManifest(
+    absl::string_view text) {
+  AGG_ASSIGN_OR_RETURN(const std::string object, CheckedObject(text));
+  const Json json = Json::parse(object, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return absl::DataLossError("it is no JSON object");
+  FieldErrors errors;
+  const JsonMembers members(json, "", &errors);
+  uint32_t format = 0;
+  members.TakeInteger("format", &format);
+  if (errors.empty() && format != kCheckpointFormat) {
+    return absl::UnimplementedError(
+        absl::StrCat("format is ", format, "; allowed: ", kCheckpointFormat));
+  }
+  CheckpointManifest manifest = ReadManifest(members);
+  if (errors.empty()) errors.Add(ValidateCheckpointManifest(manifest));
+  if (!errors.empty()) return errors.status();
+  return manifest;
 }
 
 }  // namespace agg

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "proto/shard_plan.h"
@@ -18,6 +19,17 @@ inline constexpr uint32_t kCheckpointFormat = 1;
 inline constexpr char kManifestFile[] = "manifest.json";
 // Parameters, and at most two arrays of the optimizer.
 inline constexpr int kMaxCheckpointArrays = 3;
+
+// The longest texts that a job keeps (proto/README.md, Limits).
+
+// Size limit of the job's record, which is JSON. A rule remembers a number for
+// each tensor and worker at most, of up to 26 characters with what is between
+// them: 1.33 GB for 100,000 tensors and 512 workers. All else is small beside
+// that, except what shadow rules remember.
+inline constexpr int64_t kMaxJobRecordBytes = 1'400'000'000;
+// Size limit of manifest.json, which has the record in base64, and names and
+// shapes of the tensors.
+inline constexpr int64_t kMaxManifestBytes = 2'100'000'000;
 
 // Which version, made by which epoch. Ordered: the later one is newer, also
 // where a rewind has counted versions again from a lower one.
@@ -64,6 +76,16 @@ struct CheckpointManifest {
   std::string config;  // text
 };
 
+// How far a checkpoint of one shard has come: what became of its last capture.
+struct CheckpointProgress {
+  enum class Stage : uint8_t { kNone, kWriting, kWritten, kFailed };
+  Stage stage = Stage::kNone;
+  CheckpointId id;
+  CheckpointPart part;      // kWritten
+  absl::Status error;       // kFailed
+  int64_t num_skipped = 0;  // captures that came while one was being written
+};
+
 // "1763800000000000-120" of made and version, and back; nothing for another
 // name, so that what people put beside the checkpoints is left alone.
 std::string CheckpointFolderName(const CheckpointId& id);
@@ -99,6 +121,23 @@ struct RestoringJob {
 // tensors in which they differ. Everything else may differ: K, rates, rules.
 absl::Status CheckRestorable(const CheckpointManifest& manifest,
                              const RestoringJob& job);
+
+// manifest.json: a manifest as text, and back. The text is the JSON form of
+// CheckpointManifest of proto/checkpoint.proto, made without protobuf, so that
+// whoever uses checkpoints stays free of it.
+
+// One line. The last member is a checksum of all before it, so that a flipped
+// bit cannot pass for another number. Bytes of texts that are not UTF-8 become
+// U+FFFD: whoever writes a manifest reads it back before
+// (checkpoint_folder.cc).
+std::string CheckpointManifestJson(const CheckpointManifest& manifest);
+
+// The reverse. DATA_LOSS: not JSON, or the checksum differs; UNIMPLEMENTED: a
+// format of a later release; INVALID_ARGUMENT: a line for each field that is
+// missing, of another type or out of range, alone or by
+// ValidateCheckpointManifest. Members that it does not know are ignored.
+absl::StatusOr<CheckpointManifest> ParseCheckpointManifest(
+    absl::string_view text);
 
 }  // namespace agg
 

@@ -11,8 +11,7 @@
 #include "proto/crc32c.h"
 #include "server/base/dcheck.h"
 #include "server/base/status_macros.h"
-#include "server/checkpoint/checkpoint_json.h"
-#include "server/checkpoint/checkpoint_limits.h"
+#include "server/checkpoint/checkpoint_manifest.h"
 #include "server/checkpoint/durable_file.h"
 
 namespace agg {

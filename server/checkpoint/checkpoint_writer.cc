@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/base/process_memory.h"
 #include "server/base/status_macros.h"
-#include "server/checkpoint/part_writer.h"
+#include "server/checkpoint/part_layout.h"
 
 namespace agg {
 

@@ -19,7 +19,7 @@
 #include "server/base/mutex.h"
 #include "server/checkpoint/checkpoint_folder.h"
 #include "server/checkpoint/checkpoint_manifest.h"
-#include "server/checkpoint/checkpoint_progress.h"  // IWYU pragma: export
+#include "server/checkpoint/checkpoint_manifest.h"  // IWYU pragma: export
 
 namespace agg {
 

@@ -3,9 +3,13 @@
 
 #include <isa-l/crc.h>
 
+#include <vector>
+
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "server/base/dcheck.h"
 #include "server/base/npy_header.h"
+#include "server/base/status_macros.h"
 
 namespace agg {
 
@@ -175,6 +179,36 @@ std::string PartTail(const ShardPlan& plan, const PartLayout& layout,
                 NpyHeaderOf(slice), crc32s[i], layout.offsets[i]));
   }
   return tail + ZipEnd(crc32s.size(), layout.offsets.back(), tail.size());
+}
+
+namespace {
+
+// The bytes in memory are the bytes in the file: little-endian machines only.
+absl::string_view BytesOf(absl::Span<const float> values) {
+  return absl::string_view(reinterpret_cast<const char*>(values.data()),
+                           values.size() * sizeof(float));
+}
+
+}  // namespace
+
+absl::Status AppendPart(const PartSource& source, DurableFile* file) {
+  const PartLayout layout =
+      MakePartLayout(*source.plan, source.ordinal, source.num_arrays);
+  std::vector<uint32_t> crc32s;
+  crc32s.reserve(layout.offsets.size());
+  for (const int32_t index : layout.slices) {
+    const Slice& slice = source.plan->slices[index];
+    for (int array = 0; array < source.num_arrays; ++array) {
+      AGG_ASSIGN_OR_RETURN(const absl::Span<const float> values,
+                           source.values(index, array));
+      const absl::string_view bytes = BytesOf(values);
+      crc32s.push_back(PartEntryCrc32(slice, bytes));
+      AGG_RETURN_IF_ERROR(
+          file->Append(PartEntryHead(slice, array, crc32s.back())));
+      AGG_RETURN_IF_ERROR(file->Append(bytes));
+    }
+  }
+  return file->Append(PartTail(*source.plan, layout, crc32s));
 }
 
 }  // namespace agg

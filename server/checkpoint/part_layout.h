@@ -1,16 +1,21 @@
-// Where the entries of a part lie in its file. A pure function of the plan:
-// nothing is compressed, so that a reader knows each byte's place without
-// reading the archive's directory.
+// Where the entries of a part lie in its file, and how it is written. The
+// places are a pure function of the plan: nothing is compressed, so that a
+// reader knows each byte's place without reading the archive's directory.
 #ifndef AGG_SERVER_CHECKPOINT_PART_LAYOUT_H_
 #define AGG_SERVER_CHECKPOINT_PART_LAYOUT_H_
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "proto/shard_plan.h"
+#include "server/checkpoint/durable_file.h"
 
 namespace agg {
 
@@ -78,6 +83,24 @@ uint32_t PartEntryCrc32(const Slice& slice, absl::string_view bytes);
 // What follows the last entry. `crc32s`: one for each entry.
 std::string PartTail(const ShardPlan& plan, const PartLayout& layout,
                      const std::vector<uint32_t>& crc32s);
+
+// A shard's arrays as they were at the checkpoint's version: they do not change
+// while the part is written.
+struct PartSource {
+  const ShardPlan* plan = nullptr;
+  int ordinal = 0;
+  int num_arrays = 1;  // parameters included, at most 3
+  // The float32 values of a slice (an index into plan->slices) in array 0
+  // (parameters), 1 (state0) or 2 (state1); valid until the next call. An
+  // error, such as CANCELLED, ends the writing with it.
+  std::function<absl::StatusOr<absl::Span<const float>>(int32_t slice,
+                                                        int array)>
+      values;
+};
+
+// Appends the part's bytes, which depend on the values alone. Errors: those of
+// the file and of source.values.
+absl::Status AppendPart(const PartSource& source, DurableFile* file);
 
 }  // namespace agg
 

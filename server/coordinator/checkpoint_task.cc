@@ -10,9 +10,7 @@
 #include "server/base/dcheck.h"
 #include "server/base/log.h"
 #include "server/base/status_macros.h"
-#include "server/checkpoint/checkpoint_json.h"
-#include "server/checkpoint/checkpoint_limits.h"
-#include "server/checkpoint/checkpoint_progress.h"
+#include "server/checkpoint/checkpoint_manifest.h"
 #include "server/round/phase.h"
 #include "server/round/shard_peer.h"
 

@@ -12,7 +12,7 @@
 
 #include "proto/shard_plan.h"
 #include "server/base/dcheck.h"
-#include "server/checkpoint/checkpoint_progress.h"
+#include "server/checkpoint/checkpoint_manifest.h"
 #include "server/round/recovery.h"
 
 namespace agg {

@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/control.pb.h"
-#include "server/checkpoint/checkpoint_progress.h"
+#include "server/checkpoint/checkpoint_manifest.h"
 #include "server/round/phase.h"
 #include "server/round/recovery.h"
 #include "server/round/shard_peer.h"

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "server/checkpoint/checkpoint_limits.h"
+#include "server/checkpoint/checkpoint_manifest.h"
 
 namespace agg {
 

@@ -13,7 +13,7 @@
 #include "proto/control.pb.h"
 #include "proto/status_conversion.h"
 #include "server/base/status_macros.h"
-#include "server/checkpoint/checkpoint_limits.h"
+#include "server/checkpoint/checkpoint_manifest.h"
 #include "server/rpc/shard_link.h"
 
 namespace agg {

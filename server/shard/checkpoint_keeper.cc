@@ -10,7 +10,7 @@
 #include "absl/time/time.h"
 #include "server/base/log.h"
 #include "server/base/status_macros.h"
-#include "server/checkpoint/checkpoint_json.h"
+#include "server/checkpoint/checkpoint_manifest.h"
 
 namespace agg {
 namespace {

@@ -7,7 +7,6 @@
 #include "kernels/optimizer_step.h"
 #include "server/base/log.h"
 #include "server/base/status_macros.h"
-#include "server/checkpoint/checkpoint_json.h"
 #include "server/checkpoint/checkpoint_manifest.h"
 #include "server/checkpoint/checkpoint_reader.h"
 #include "server/params/parameter_store.h"

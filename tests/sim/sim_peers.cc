@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/checkpoint/checkpoint_progress.h"
+#include "server/checkpoint/checkpoint_manifest.h"
 
 namespace agg {
 

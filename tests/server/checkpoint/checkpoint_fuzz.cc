@@ -10,7 +10,6 @@
 #include "absl/types/span.h"
 #include "proto/crc32c.h"
 #include "server/checkpoint/checkpoint_folder.h"
-#include "server/checkpoint/checkpoint_json.h"
 #include "server/checkpoint/checkpoint_manifest.h"
 #include "server/checkpoint/checkpoint_reader.h"
 #include "tests/fuzz/fuzz_message.h"

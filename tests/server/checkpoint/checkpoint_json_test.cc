@@ -1,4 +1,3 @@
-#include "server/checkpoint/checkpoint_json.h"
 
 #include <string>
 #include <utility>

@@ -18,7 +18,6 @@
 #include "server/base/clock.h"
 #include "server/base/file_system.h"
 #include "server/checkpoint/checkpoint_folder.h"
-#include "server/checkpoint/checkpoint_limits.h"
 #include "server/checkpoint/checkpoint_manifest.h"
 #include "server/rpc/phase_limits.h"
 #include "tests/server/base/sim_disk.h"

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/crc32c.h"
-#include "server/checkpoint/checkpoint_json.h"
+#include "server/checkpoint/checkpoint_manifest.h"
 
 namespace {
 

@@ -1,5 +1,4 @@
 // A part's bytes: what the project's own reader of .npz and NumPy make of them.
-#include "server/checkpoint/part_writer.h"
 
 #include <cstdlib>
 #include <cstring>

@@ -15,7 +15,7 @@
 #include "server/checkpoint/checkpoint_folder.h"
 #include "server/checkpoint/checkpoint_manifest.h"
 #include "server/checkpoint/checkpoint_reader.h"
-#include "server/checkpoint/part_writer.h"
+#include "server/checkpoint/part_layout.h"
 
 namespace agg {
 

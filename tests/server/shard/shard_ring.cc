@@ -11,7 +11,6 @@
 #include "kernels/optimizer_step.h"
 #include "server/base/log.h"
 #include "server/checkpoint/checkpoint_folder.h"
-#include "server/checkpoint/checkpoint_json.h"
 #include "server/checkpoint/checkpoint_manifest.h"
 #include "server/round/neighbour_peer.h"
 #include "server/round/shard_peer.h"

@@ -14,7 +14,7 @@
 #include "kernels/backend.h"
 #include "proto/shard_plan.h"
 #include "server/base/file_system.h"
-#include "server/checkpoint/checkpoint_progress.h"
+#include "server/checkpoint/checkpoint_manifest.h"
 #include "server/round/phase.h"
 #include "server/round/recovery.h"
 #include "server/round/shard_options.h"
