@@ -18,7 +18,7 @@
 #include "server/base/log.h"
 #include "server/base/status_macros.h"
 #include "server/combine/options.h"
-#include "server/coordinator/checkpoint_task.h"
+#include "server/coordinator/checkpoint_schedule.h"
 #include "server/coordinator/close_policy.h"
 #include "server/coordinator/coordinator_types.h"
 #include "server/coordinator/job_record.h"
@@ -912,14 +912,18 @@ absl::StatusOr<JoinResult> CoordinatorState::Observe() const {
   result.epoch = job_->epoch();
   result.version = job_->version();
   result.made = job_->id().made;
-  result.shard_lives = shard_lives_;
-  result.local_sockets = local_sockets_;
-  result.region_sockets = region_sockets_;
   result.seeded = job_->seeded();
   result.finished = job_->finished();
   result.manifest = *job_->manifest();
-  result.combination = CombinationOf(job_->version());
+  Complete(job_->version(), &result);
   return result;
+}
+
+void CoordinatorState::Complete(uint64_t round, JoinResult* result) const {
+  result->combination = CombinationOf(round);
+  result->shard_lives = shard_lives_;
+  result->local_sockets = local_sockets_;
+  result->region_sockets = region_sockets_;
 }
 
 JobPhase CoordinatorState::Phase() const {

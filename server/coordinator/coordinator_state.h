@@ -22,7 +22,7 @@
 #include "server/base/job_phase.h"
 #include "server/combine/options.h"
 #include "server/coordinator/awaited_commits.h"
-#include "server/coordinator/checkpoint_task.h"
+#include "server/coordinator/checkpoint_schedule.h"
 #include "server/coordinator/close_policy.h"
 #include "server/coordinator/coordinator_types.h"
 #include "server/coordinator/job_record.h"
@@ -108,15 +108,11 @@ class CoordinatorState {
     local_sockets_ = std::move(sockets);
     region_sockets_ = std::move(region_sockets);
   }
-  const std::vector<uint64_t>& shard_lives() const { return shard_lives_; }
   // The job has finished, a shard is gone, and no epoch follows.
   bool lost_after_end() const { return !lost_after_end_.empty(); }
-  const std::vector<std::string>& local_sockets() const {
-    return local_sockets_;
-  }
-  const std::vector<std::string>& region_sockets() const {
-    return region_sockets_;
-  }
+  // Fills in what an answer to Join or Observe says of the shards, and of the
+  // combination of `round`. REQUIRES: job() != nullptr.
+  void Complete(uint64_t round, JoinResult* result) const;
 
   // --- What changes between two rounds (P37). The newest facts of all, for a
   // job that goes on at `version`: the rule becomes what they say.

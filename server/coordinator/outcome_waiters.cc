@@ -163,6 +163,25 @@ absl::StatusOr<uint64_t> OutcomeWaiters::Add(Call call,
   return last_number_;
 }
 
+DeferredCalls OutcomeWaiters::Answer(Call call, const OutcomeQuery& query,
+                                     OutcomeAnswer answer, Callback done,
+                                     uint64_t* number) {
+  *number = 0;
+  if (IsPending(answer)) {
+    const absl::StatusOr<uint64_t> kept = Add(call, query, done);
+    if (kept.ok()) {
+      *number = *kept;
+      return {};
+    }
+    answer = kept.status();
+  }
+  DeferredCalls calls;
+  calls.Add([done = std::move(done), answer = std::move(answer)] {
+    Reply(done, answer);
+  });
+  return calls;
+}
+
 void OutcomeWaiters::Remove(uint64_t number) {
   const auto found = std::find_if(
       waiters_.begin(), waiters_.end(),

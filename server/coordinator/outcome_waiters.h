@@ -12,9 +12,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "server/base/mutex.h"
 #include "server/coordinator/coordinator_types.h"
 
 namespace agg {
@@ -39,6 +41,28 @@ class DeferredCalls {
 
  private:
   std::vector<std::function<void()>> calls_;
+};
+
+// Holds a lock, and calls what others have to hear when it has been released.
+class ABSL_SCOPED_LOCKABLE TellingLock {
+ public:
+  explicit TellingLock(Mutex* mutex) ABSL_EXCLUSIVE_LOCK_FUNCTION(mutex)
+      : mutex_(mutex) {
+    mutex_->Lock();
+  }
+  ~TellingLock() ABSL_UNLOCK_FUNCTION() {
+    mutex_->Unlock();
+    calls_.Run();
+  }
+  TellingLock(const TellingLock&) = delete;
+  TellingLock& operator=(const TellingLock&) = delete;
+
+  void Tell(DeferredCalls calls) { calls_.Add(std::move(calls)); }
+  void Tell(std::function<void()> call) { calls_.Add(std::move(call)); }
+
+ private:
+  Mutex* const mutex_;
+  DeferredCalls calls_;
 };
 
 // Which sessions attend: who holds an Attend stream open, and where events for
@@ -133,6 +157,10 @@ class OutcomeWaiters {
   // kept if the bounds are reached: RESOURCE_EXHAUSTED.
   absl::StatusOr<uint64_t> Add(Call call, const OutcomeQuery& query,
                                Callback done);
+  // Calls `done` with an answer that is known, or with the error of Add; else
+  // keeps it, and *number is the waiter's. 0: it is not kept.
+  DeferredCalls Answer(Call call, const OutcomeQuery& query,
+                       OutcomeAnswer answer, Callback done, uint64_t* number);
   // The caller has gone: its callback is forgotten. A number that is not known
   // (any more) changes nothing.
   void Remove(uint64_t number);

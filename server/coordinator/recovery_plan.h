@@ -35,6 +35,11 @@ struct RecoveryDecision {
   // replication all have to fetch then. It is never set without replication.
   bool fetch = false;
   std::string text;  // what was found and what is done: one line for the log
+
+  // Whether the job begins anew, by a Seed.
+  bool anew() const {
+    return kind == Kind::kNothing || kind == Kind::kUnseeded;
+  }
 };
 
 // `inventories`: of all shards, by ordinal, when they promised `epoch`.

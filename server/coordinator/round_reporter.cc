@@ -306,6 +306,7 @@ void RoundReporter::Start() {
 }
 
 void RoundReporter::Add(RoundFacts facts, RoundReport report) {
+  newest_ = {report.epoch, report.version};
   Round round{std::move(facts), std::move(report)};
   if (!thread_.joinable()) {
     Finish(std::move(round));

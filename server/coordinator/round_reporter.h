@@ -19,6 +19,7 @@
 #include "server/combine/options.h"
 #include "server/coordinator/coordinator_types.h"
 #include "server/coordinator/job_state.h"
+#include "server/round/recovery.h"
 #include "server/round/round_report.h"
 
 namespace agg {
@@ -97,6 +98,8 @@ class RoundReporter {
 
   // Takes the next round. Waits while the one before it has not been reported.
   void Add(RoundFacts facts, RoundReport report);
+  // Names the version of the last round that was added.
+  const VersionId& newest() const { return newest_; }
   // Waits until everything has been reported.
   void Flush();
 
@@ -116,6 +119,7 @@ class RoundReporter {
   void Finish(Round round);
 
   const Callback on_report_;
+  VersionId newest_;
   // States of the shadow rules. Used by the thread that computes, and between
   // two rounds.
   std::vector<std::vector<RuleState>> shadow_rules_;

@@ -258,7 +258,7 @@ class OverlaysTest(unittest.TestCase):
             self.assertTrue(matches(apart["labelSelector"], labels))
 
     def test_a_handover_fits_into_the_drain(self):
-        text = (k8s.ROOT / "server/coordinator/checkpoint_task.h").read_text()
+        text = (k8s.ROOT / "server/coordinator/checkpoint_schedule.h").read_text()
         (limit,) = re.findall(r"kLimit = absl::Seconds\((\d+)\)", text)
         for _, objects in self.each():
             drain = float(flag(objects, "drain_seconds"))

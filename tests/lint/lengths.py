@@ -18,8 +18,7 @@ _ONE_LOCK = "one lock guards all of it, and one class holds it"
 _PAGE = "one page that a reader takes in as a whole"
 LONG_FILES = {
     "worker_client/python/agg_server/worker.py": "one class is all of a worker",
-    "server/coordinator/coordinator.cc": _ONE_LOCK,
-    "server/coordinator/coordinator.h": _ONE_LOCK,
+    "server/coordinator/coordinator.h": "every call of a job: " + _PAGE,
     "server/coordinator/coordinator_state.cc": _ONE_LOCK,
     "server/coordinator/coordinator_state.h": _ONE_LOCK,
     "server/coordinator/coordinator_types.h": "what a call takes and gives",

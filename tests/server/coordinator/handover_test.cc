@@ -3,7 +3,7 @@
 #include "absl/status/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/coordinator/checkpoint_task.h"
+#include "server/coordinator/checkpoint_schedule.h"
 
 namespace agg {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/coordinator/join_queue.h"
+#include "server/coordinator/joins.h"
 
 #include <memory>
 #include <string>

@@ -1,8 +1,7 @@
-// A checkpoint whose arrays are copied: waits for the shards' files, and seals
-// it. Apart from the coordinator's loop, since disks may be slow and rounds go
-// on (P30).
-#ifndef AGG_SERVER_COORDINATOR_CHECKPOINT_TASK_H_
-#define AGG_SERVER_COORDINATOR_CHECKPOINT_TASK_H_
+// When a job takes checkpoints, what became of them, and which shards wait for
+// one: pure, so that it can be tested without shards and disks.
+#ifndef AGG_SERVER_COORDINATOR_CHECKPOINT_SCHEDULE_H_
+#define AGG_SERVER_COORDINATOR_CHECKPOINT_SCHEDULE_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -23,9 +22,6 @@
 #include "server/round/round_report.h"
 
 namespace agg {
-
-// When a job takes checkpoints, and what became of them: pure, apart from the
-// coordinator so that it can be tested without shards and disks.
 
 // At most one checkpoint is under way. Thread-compatible.
 class CheckpointSchedule {
@@ -92,9 +88,8 @@ class CheckpointSchedule {
 };
 
 // The shards that somebody stops in good order, and that serve until they are
-// let go (P35): pure, apart from the coordinator so that it can be tested
-// without shards and disks.
-
+// let go (P35).
+//
 // Handles one epoch, whose end serves all shards that wait then.
 // Thread-compatible.
 class Handover {
@@ -135,35 +130,6 @@ class Handover {
   absl::Time deadline_ = absl::InfiniteFuture();
 };
 
-// Used by one thread at a time, which may wait for disks.
-class CheckpointTask {
- public:
-  // `manifest` lacks its parts. `peers` outlives it. `keep`, `line`: as
-  // CheckpointFolder::Retire has them. `captured`: why the arrays are not
-  // copied on all shards; then all that is done is to remove what some have.
-  CheckpointTask(PeerGroup* peers, uint64_t epoch, CheckpointManifest manifest,
-                 int keep, uint64_t line,
-                 absl::Status captured = absl::OkStatus());
-
-  // Asks all shards how far they are, and seals the checkpoint when all parts
-  // are written. Nothing: ask again. Then the result, once: an error of the
-  // first shard whose part has failed, with its name.
-  std::optional<absl::StatusOr<TakenCheckpoint>> Look();
-
- private:
-  absl::Status Seal();
-  // It is not sealed on any shard: their parts go, as far as they can be
-  // reached.
-  void Discard();
-
-  PeerGroup* const peers_;
-  const uint64_t epoch_;
-  CheckpointManifest manifest_;
-  const int keep_;
-  const uint64_t line_;
-  const absl::Status captured_;
-};
-
 }  // namespace agg
 
-#endif  // AGG_SERVER_COORDINATOR_CHECKPOINT_TASK_H_
+#endif  // AGG_SERVER_COORDINATOR_CHECKPOINT_SCHEDULE_H_

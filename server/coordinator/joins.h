@@ -1,12 +1,14 @@
-// Workers that have asked to join, up to the moment when the loop takes them in
-// (P32): memory for them is reserved on all shards first, one after another, on
-// a thread of the coordinator's own. Apart from the coordinator so that who is
-// answered what, and when, can be tested without shards.
-#ifndef AGG_SERVER_COORDINATOR_JOIN_QUEUE_H_
-#define AGG_SERVER_COORDINATOR_JOIN_QUEUE_H_
+// Joins, in two halves (P32). Memory is reserved on all shards by the joins
+// thread, one worker after another, which may take long and harms nobody; then
+// the loop takes the worker in, which allocates nothing. JoinQueue is apart
+// from Joins so that who is answered what, and when, can be tested without
+// shards.
+#ifndef AGG_SERVER_COORDINATOR_JOINS_H_
+#define AGG_SERVER_COORDINATOR_JOINS_H_
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -20,6 +22,10 @@
 #include "absl/time/time.h"
 #include "server/base/mutex.h"
 #include "server/coordinator/coordinator_types.h"
+#include "server/coordinator/job_state.h"
+#include "server/coordinator/peer_group.h"
+#include "server/coordinator/task_context.h"
+#include "server/round/shard_peer.h"
 
 namespace agg {
 
@@ -107,6 +113,56 @@ class JoinQueue {
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
+// Takes workers in. Join and Expire may be called from any thread; Serve is the
+// joins thread's, and the rest the loop's.
+class Joins {
+ public:
+  // The context outlives it, and so do `shards`, which the joins thread uses.
+  Joins(TaskContext* context, std::vector<ShardPeer*> shards,
+        const PeerGroup::Order& order)
+      : context_(context), peers_(std::move(shards), order) {}
+
+  // Takes a call as Coordinator::Join has it.
+  void Join(JoinCall call, PendingJoin::Done done, PendingJoin::Gone gone);
+  // Refuses those that have waited for too long.
+  void Expire(absl::Time now) { queue_.Expire(now); }
+  // Serves one after another, until Stop.
+  void Serve();
+  void Stop() { queue_.Stop(); }
+  // Serves the next one, without the joins thread; whether there was one.
+  bool ServeNext();
+
+  // Gives the manifest of a job up that nobody holds (P3). Returns whether it
+  // did anything.
+  bool RunIfDue();
+
+ private:
+  // What the shards have reserved for a Join.
+  struct Reservation {
+    uint64_t epoch = 0;
+    bool first = false;  // its manifest becomes the job's
+  };
+  // Whether what was reserved has gone with the job's manifest, or goes with
+  // it.
+  static bool IsGone(const Reservation& reservation, const JobState& job);
+  absl::Status CheckManifest(const JoinCall& call)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->mutex);
+  void MakeWayFor(const JoinCall& call);
+  void ServeOne(const std::shared_ptr<PendingJoin>& join);
+  absl::StatusOr<Reservation> Reserve(const PendingJoin& join);
+  void ForgetManifest(PeerGroup* peers, uint64_t epoch);
+  void FinishJoin(const std::shared_ptr<PendingJoin>& join,
+                  const Reservation& reservation);
+  absl::StatusOr<JoinResult> TryJoin(const PendingJoin& join,
+                                     const Reservation& reservation);
+  JoinResult Resume(const JoinCall& call)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->mutex);
+
+  TaskContext* const context_;
+  PeerGroup peers_;  // used by the thread that serves
+  JoinQueue queue_;
+};
+
 }  // namespace agg
 
-#endif  // AGG_SERVER_COORDINATOR_JOIN_QUEUE_H_
+#endif  // AGG_SERVER_COORDINATOR_JOINS_H_
