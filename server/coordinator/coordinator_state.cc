@@ -46,14 +46,18 @@ CoordinatorState::CoordinatorState(const CoordinatorOptions& options)
                      options.start_timeout, options.round_timeout,
                      options.floor_policy,  options.floor_timeout,
                      options.quorum},
-      floor_(close_options_),
-      skipped_(options.max_skipped_rounds),
-      replicas_(options.fail_on_divergence),
       arrivals_(options.round_timeout_mad),
+      epoch_(options, close_options_),
       no_epoch_(absl::UnavailableError("waiting for all shards")),
       checkpoints_(options.checkpoint),
-      combine_(options.combine),
-      waiting_report_(options.start_warning, options.straggler_warning) {}
+      combine_(options.combine) {}
+
+CoordinatorState::Watches::Watches(const CoordinatorOptions& options,
+                                   const CloseOptions& close)
+    : floor(close),
+      skipped(options.max_skipped_rounds),
+      replicas(options.fail_on_divergence),
+      waiting(options.start_warning, options.straggler_warning) {}
 
 absl::Status CoordinatorState::CheckAcceptingCalls(
     std::optional<uint64_t> epoch) const {
@@ -182,16 +186,9 @@ bool CoordinatorState::BeginEpoch(uint64_t epoch, std::optional<JobStart> start,
   job_->KeepEvicted(evicted_);
   ApplyEnd();
   arrivals_.BeginEpoch(job_->version());
-  awaited_.Begin(0);
-  offers_.clear();
-  awaited_began_ = false;
-  floor_ = FloorWatch(close_options_);
-  skipped_ = SkippedRun(options_.max_skipped_rounds);
-  replicas_ = ReplicaWatch(options_.fail_on_divergence);
+  epoch_ = Watches(options_, close_options_);
   epoch_on_ = true;
   no_epoch_ = absl::OkStatus();
-  waiting_report_ =
-      WaitingReport(options_.start_warning, options_.straggler_warning);
   return true;
 }
 
@@ -245,7 +242,7 @@ DeferredCalls CoordinatorState::EndLastEpoch(const absl::Status& reason,
                        std::string(no_epoch_.message())}));
   // Streams of the former epoch may still be open; their ends mean nothing.
   event_streams_.ForgetAll();
-  awaited_.Begin(0);
+  epoch_.awaited.Begin(0);
   return calls;
 }
 
@@ -254,7 +251,7 @@ DeferredCalls CoordinatorState::EndLastEpoch(const absl::Status& reason,
 CloseSnapshot CoordinatorState::Snapshot() const {
   AGG_DCHECK(job_ != nullptr);
   CloseSnapshot snapshot = job_->close_snapshot();
-  snapshot.below_floor_since = floor_.below_since();
+  snapshot.below_floor_since = epoch_.floor.below_since();
   snapshot.usual_timeout = arrivals_.Timeout();
   return snapshot;
 }
@@ -263,9 +260,9 @@ bool CoordinatorState::FailJobIfDue(absl::Time now) {
   if (!CheckAcceptingCalls().ok() || !job_->seeded() || job_->finished()) {
     return false;
   }
-  floor_.Note(job_->close_snapshot(), now);
+  epoch_.floor.Note(job_->close_snapshot(), now);
   if (!DecideClose(close_options_, Snapshot(), now).fail) return false;
-  job_->Fail(floor_.FailureText());
+  job_->Fail(epoch_.floor.FailureText());
   return true;
 }
 
@@ -300,16 +297,17 @@ bool CoordinatorState::FinishRound(const ClosingRound& round, absl::Time now,
   GiveUpAwaited(round.round, now);
   report->history = job_->history();
   RoundResult outcome = OutcomeOf(*report);
-  const uint64_t num_skipped = skipped_.length();
-  skipped_.Note(*report);
-  replicas_.Note(report->round, GroupReplicas(*report));
-  const std::string failure = skipped_.FailureText();
+  const uint64_t num_skipped = epoch_.skipped.length();
+  epoch_.skipped.Note(*report);
+  epoch_.replicas.Note(report->round, GroupReplicas(*report));
+  const std::string failure = epoch_.skipped.FailureText();
   job_->FinishRound(outcome, now,
-                    failure.empty() ? replicas_.FailureText() : failure);
+                    failure.empty() ? epoch_.replicas.FailureText() : failure);
   AdoptNextCombination();
   outcome.finished = job_->finished();  // max_rounds may end the job, too
   recent_rounds_.Add(*report, outcome, now);
-  const std::string line = repeated_messages_.Next(*report, skipped_, now);
+  const std::string line =
+      repeated_messages_.Next(*report, epoch_.skipped, now);
   if (!line.empty()) LogWarning("round ", round.round, ": ", line);
   if (report->applied && num_skipped > 1) {
     LogInfo("round ", round.round, " was applied, after ", num_skipped,
@@ -334,7 +332,7 @@ absl::Time CoordinatorState::NextWake(absl::Time now) const {
   }
   if (open_waves_.has_value()) {
     if (NextWave().kind != WaveStep::Kind::kWait) return absl::InfinitePast();
-    return std::min(wake, waiting_report_.next_at());
+    return std::min(wake, epoch_.waiting.next_at());
   }
   const Handover::Step handover = NextHandover(now);
   if (handover == Handover::Step::kWait) {
@@ -343,7 +341,7 @@ absl::Time CoordinatorState::NextWake(absl::Time now) const {
   if (handover != Handover::Step::kNone) return absl::InfinitePast();
   if (draining_ || job_->finished()) return wake;
   if (job_->seed_committed().has_value()) return absl::InfinitePast();
-  wake = std::min(wake, waiting_report_.next_at());
+  wake = std::min(wake, epoch_.waiting.next_at());
   if (!job_->seeded()) return wake;
   const CloseDecision decision = DecideClose(close_options_, Snapshot(), now);
   if (decision.close) return absl::InfinitePast();
@@ -644,16 +642,16 @@ OutcomeAnswer CoordinatorState::Commit(const CommitCall& call, absl::Time now) {
   if (!call.with_frame) return job_->Commit(call, now);
   BeginAwaiting();
   CommitCall awaited = call;
-  awaited.reported = awaited_.Reported(call);
+  awaited.reported = epoch_.awaited.Reported(call);
   if (options_.pipelined) {
     // It came with the row's first frame: nothing says that it is complete.
     awaited.pushed = absl::OkStatus();
-    awaited.waves = awaited_.Waves(RowOf(call));
+    awaited.waves = epoch_.awaited.Waves(RowOf(call));
   }
   OutcomeAnswer answer = job_->Commit(awaited, now);
   if (IsPending(answer) && !awaited.reported && !late.has_value()) {
     awaited.came_at = now;
-    awaited_.Add(awaited);
+    epoch_.awaited.Add(awaited);
   }
   return answer;
 }
@@ -671,11 +669,12 @@ absl::Status CoordinatorState::Leave(uint64_t session, absl::Time now) {
 // committed before.
 void CoordinatorState::BeginAwaiting() {
   const bool fixed = job_->seeded() || job_->seed_committed().has_value();
-  if (awaited_began_ || !fixed) return;
-  awaited_began_ = true;
-  awaited_.Begin(NumReportingShards(**job_->manifest(),
-                                    static_cast<int>(shard_lives_.size())),
-                 options_.pipelined && NumElements(**job_->manifest()) > 0);
+  if (epoch_.awaited_began || !fixed) return;
+  epoch_.awaited_began = true;
+  epoch_.awaited.Begin(
+      NumReportingShards(**job_->manifest(),
+                         static_cast<int>(shard_lives_.size())),
+      options_.pipelined && NumElements(**job_->manifest()) > 0);
 }
 
 void CoordinatorState::NoteComplete(uint64_t epoch, int ordinal,
@@ -686,11 +685,11 @@ void CoordinatorState::NoteComplete(uint64_t epoch, int ordinal,
   BeginAwaiting();
   for (const CompleteRow& row : rows) {
     if (!job_->sessions().Rank(row.session).ok()) continue;
-    std::optional<CommitCall> call = awaited_.Report(ordinal, row);
+    std::optional<CommitCall> call = epoch_.awaited.Report(ordinal, row);
     if (options_.pipelined) NoteWaves(row);
     if (!call.has_value() || draining_) continue;
     call->with_frame = false;
-    if (options_.pipelined) call->waves = awaited_.Waves(row);
+    if (options_.pipelined) call->waves = epoch_.awaited.Waves(row);
     call->reported = true;
     // Its caller waits since it came; an error is what that one will hear when
     // the session, the job or the epoch ends.
@@ -702,13 +701,14 @@ void CoordinatorState::NoteComplete(uint64_t epoch, int ordinal,
 void CoordinatorState::NoteOffer(uint64_t epoch, int ordinal,
                                  std::shared_ptr<const CloseOffer> offer) {
   if (!epoch_on_ || !job_->CheckEpoch(epoch).ok()) return;
-  offers_.resize(std::max(offers_.size(), static_cast<size_t>(ordinal) + 1));
-  offers_[ordinal] = std::move(offer);
+  epoch_.offers.resize(
+      std::max(epoch_.offers.size(), static_cast<size_t>(ordinal) + 1));
+  epoch_.offers[ordinal] = std::move(offer);
 }
 
 CloseOffers CoordinatorState::TakeOffers() {
-  CloseOffers offers = std::move(offers_);
-  offers_.clear();
+  CloseOffers offers = std::move(epoch_.offers);
+  epoch_.offers.clear();
   for (auto& offer : offers) {
     if (offer != nullptr && offer->round != job_->version()) offer = nullptr;
   }
@@ -724,7 +724,7 @@ void CoordinatorState::NoteArrivals(const ClosingRound& round) {
 }
 
 void CoordinatorState::GiveUpAwaited(uint64_t round, absl::Time now) {
-  for (const CommitCall& call : awaited_.TakeUpTo(round)) {
+  for (const CommitCall& call : epoch_.awaited.TakeUpTo(round)) {
     const absl::StatusOr<int32_t> rank = job_->sessions().Rank(call.session);
     if (rank.ok()) arrivals_.NoteLate(*rank, call.round, now);
   }
@@ -739,7 +739,7 @@ void CoordinatorState::BeginWaves(int num_waves) {
     // commit.
     const CompleteRow name{row.session, job_->version(), row.attempt, 0};
     rows.push_back({rank, row.session, row.attempt,
-                    std::max(row.waves, awaited_.Waves(name))});
+                    std::max(row.waves, epoch_.awaited.Waves(name))});
   }
   open_waves_.emplace(job_->version(), num_waves, std::move(rows));
 }
@@ -765,7 +765,7 @@ void CoordinatorState::AdvanceWave(const std::set<int32_t>& dropped) {
 }
 
 void CoordinatorState::NoteWaves(const CompleteRow& row) {
-  const int waves = awaited_.Waves(row);
+  const int waves = epoch_.awaited.Waves(row);
   job_->NoteWaves(row, waves);
   if (open_waves_.has_value()) open_waves_->Note(row, waves);
 }
@@ -791,9 +791,9 @@ DeferredCalls CoordinatorState::SayWhoIsWaitedFor(absl::Time now) {
     waiting.uncommitted = open_waves_->Missing(IsAlive());
   }
   if (close_options_.floor_policy != FloorPolicy::kWarn) {
-    waiting.floor = floor_.Text();
+    waiting.floor = epoch_.floor.Text();
   }
-  const std::string text = waiting_report_.Say(waiting, now);
+  const std::string text = epoch_.waiting.Say(waiting, now);
   if (text.empty()) return {};
   LogWarning(text);
   return Broadcast({JobEventKind::kWaiting, job_->version(), text});
@@ -861,7 +861,7 @@ DeferredCalls CoordinatorState::Announce(const JobEffects& effects) {
   }
   for (const auto& [session, reason] : effects.ended) {
     event_streams_.Forget(session);
-    awaited_.Forget(session);
+    epoch_.awaited.Forget(session);
     calls.Add(waiters_.FailSession(session, reason));
     calls.Add(reductions_.FailSession(session, reason));
   }
@@ -944,9 +944,10 @@ std::string CoordinatorState::Message() const {
   if (job_->finished())
     return absl::StrCat("finished: ", job_->end_reason(), "; ", WayBack());
   if (!job_->seeded()) return checkpoints_.Status(absl::Time()).restore;
-  if (floor_.below()) return absl::StrCat("the job ", floor_.Text());
-  const std::string skipped = skipped_.Text();
-  const std::string replicas = replicas_.Text();
+  if (epoch_.floor.below())
+    return absl::StrCat("the job ", epoch_.floor.Text());
+  const std::string skipped = epoch_.skipped.Text();
+  const std::string replicas = epoch_.replicas.Text();
   return skipped.empty() || replicas.empty()
              ? absl::StrCat(skipped, replicas)
              : absl::StrCat(skipped, "; ", replicas);
@@ -982,12 +983,12 @@ JobStatus CoordinatorState::Status(absl::Time now) const {
   }
   status.round_timeout = TimeoutOf(close_options_, Snapshot());
   status.min_workers = options_.min_workers;
-  status.consecutive_skipped_rounds = skipped_.length();
+  status.consecutive_skipped_rounds = epoch_.skipped.length();
   status.failed = job_->failed();
-  status.not_finite_rounds = skipped_.not_finite_length();
-  status.differing_ranks = replicas_.differing();
-  if (!over && floor_.below()) {
-    status.below_floor_for = now - floor_.below_since();
+  status.not_finite_rounds = epoch_.skipped.not_finite_length();
+  status.differing_ranks = epoch_.replicas.differing();
+  if (!over && epoch_.floor.below()) {
+    status.below_floor_for = now - epoch_.floor.below_since();
     status.below_floor = true;
   }
   for (const auto& [rank, member] : job_->members()) {

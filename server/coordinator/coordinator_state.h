@@ -29,8 +29,8 @@
 #include "server/coordinator/job_state.h"
 #include "server/coordinator/outcome_waiters.h"
 #include "server/coordinator/round_reporter.h"
-#include "server/coordinator/small_reductions.h"
 #include "server/coordinator/round_watches.h"
+#include "server/coordinator/small_reductions.h"
 #include "server/round/combination_names.h"
 #include "server/round/phase.h"
 #include "server/round/recovery.h"
@@ -133,7 +133,7 @@ class CoordinatorState {
   const std::vector<EvictedSession>& evicted() const { return evicted_; }
 
   // Why parameters are not finite; "": they are, as far as rounds say.
-  std::string NotFiniteText() const { return skipped_.NotFiniteText(); }
+  std::string NotFiniteText() const { return epoch_.skipped.NotFiniteText(); }
 
   CheckpointSchedule* checkpoints() { return &checkpoints_; }
   const CheckpointSchedule& checkpoints() const { return checkpoints_; }
@@ -269,18 +269,25 @@ class CoordinatorState {
   CloseOffers TakeOffers();
   WorkerState StateOf(const Member& member, bool over, absl::Time now) const;
 
+  // What lives one epoch, besides the job: it begins anew with each.
+  struct Watches {
+    Watches(const CoordinatorOptions& options, const CloseOptions& close);
+    FloorWatch floor;
+    SkippedRun skipped;
+    ReplicaWatch replicas;
+    WaitingReport waiting;
+    AwaitedCommits awaited;
+    bool awaited_began = false;
+    CloseOffers offers;  // the newest of each shard
+  };
+
   const CoordinatorOptions options_;
   const CloseOptions close_options_;
   std::unique_ptr<JobState> job_;
-  FloorWatch floor_;
-  SkippedRun skipped_;
-  ReplicaWatch replicas_;
   RepeatedMessages repeated_messages_;
   EqualRowsRun equal_rows_;
   ArrivalTimes arrivals_;
-  AwaitedCommits awaited_;
-  bool awaited_began_ = false;           // in this epoch
-  CloseOffers offers_;                   // the newest of each shard
+  Watches epoch_;
   std::optional<OpenWaves> open_waves_;  // while a round goes wave by wave
   bool epoch_on_ = false;
   absl::Status no_epoch_;       // why none is on
@@ -312,7 +319,6 @@ class CoordinatorState {
   CombineOptions combine_;                      // of the open round
   std::optional<CombineOptions> next_combine_;  // from the next round on
   RecentRounds recent_rounds_;
-  WaitingReport waiting_report_;
   std::array<uint64_t, kNumDepartureKinds> num_departures_ = {};
   bool in_round_ = false;
   bool draining_ = false;

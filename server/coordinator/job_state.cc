@@ -87,33 +87,18 @@ void JobState::StayFinished(const std::string& why, bool failed) {
 }
 
 void JobState::StayFinishedIfDue() {
-  if (options_.max_rounds > 0 && version_ >= options_.max_rounds) {
-    return StayFinished(MaxRoundsReached(), /*failed=*/false);
-  }
-  const std::optional<double> tau = LastTau();
-  if (tau.has_value() && ReachesTau(*tau)) {
-    StayFinished(TauReached(*tau), /*failed=*/false);
-  }
-}
-
-std::optional<double> JobState::LastTau() const {
-  if (version_ == 0) return std::nullopt;
-  const std::optional<RoundResult> last = outcomes_.Find(version_ - 1, 0, 0);
-  if (!last.has_value()) return std::nullopt;
-  return last->tau;
-}
-
-bool JobState::ReachesTau(double tau) const {
-  const double limit = options_.combine.scale_invariant_iterations;
-  return limit > 0.0 && tau >= limit;
+  const std::string limit = LimitReached();
+  if (!limit.empty()) StayFinished(limit, /*failed=*/false);
 }
 
 std::string JobState::LimitReached() const {
   if (options_.max_rounds > 0 && version_ >= options_.max_rounds) {
     return MaxRoundsReached();
   }
-  const std::optional<double> tau = LastTau();
-  return tau.has_value() && ReachesTau(*tau) ? TauReached(*tau) : "";
+  const double limit = options_.combine.scale_invariant_iterations;
+  if (version_ == 0 || limit <= 0.0) return "";
+  const std::optional<RoundResult> last = outcomes_.Find(version_ - 1, 0, 0);
+  return last.has_value() && last->tau >= limit ? TauReached(last->tau) : "";
 }
 
 void JobState::FillRecord(JobRecord* record) const {
@@ -868,32 +853,39 @@ std::string JobState::MaxRoundsReached() const {
   return absl::StrCat("max_rounds (", options_.max_rounds, ") is reached");
 }
 
+RecordedOutcome JobState::Recorded(
+    RoundResult outcome, std::map<int32_t, UsedRow>* used_rows) const {
+  RecordedOutcome recorded;
+  for (const int32_t rank : outcome.ranks) {
+    const auto found = contributions_.find(rank);
+    if (found == contributions_.end()) continue;
+    const Contribution& row = found->second;
+    recorded.included[row.session] = row.attempt;
+    (*used_rows)[rank] = {row.session, outcome.round, row.attempt};
+  }
+  recorded.outcome = std::move(outcome);
+  return recorded;
+}
+
 void JobState::FinishRound(RoundResult outcome, absl::Time now,
                            const std::string& failure) {
   AGG_DCHECK(outcome.version > version_);
-  std::map<uint64_t, uint32_t> included;
-  for (int32_t rank : outcome.ranks) {
-    const auto found = contributions_.find(rank);
-    if (found != contributions_.end()) {
-      included[found->second.session] = found->second.attempt;
-      used_rows_[rank] = {found->second.session, outcome.round,
-                          found->second.attempt};
-    }
-  }
+  RecordedOutcome recorded = Recorded(std::move(outcome), &used_rows_);
+  RoundResult& result = recorded.outcome;
   closing_ = false;
-  version_ = outcome.version;
-  made_ = outcome.epoch;
+  version_ = result.version;
+  made_ = result.epoch;
   OpenRound(now);
   if (!failure.empty()) Fail(failure);
-  if (outcome.finished) {
-    Finish(TauReached(outcome.tau));
+  if (result.finished) {
+    Finish(TauReached(result.tau));
   }
   if (options_.max_rounds > 0 && version_ >= options_.max_rounds) {
     Finish(MaxRoundsReached());
   }
   FinishIfLastLeft();
-  outcome.finished = finished_;
-  outcomes_.Add(std::move(outcome), std::move(included));
+  result.finished = finished_;
+  outcomes_.Add(std::move(recorded));
   CheckInvariants();
 }
 

@@ -95,9 +95,10 @@ class KeptOutcomes {
   }
 
   // REQUIRES: rounds come in ascending order.
-  void Add(RoundResult outcome, std::map<uint64_t, uint32_t> included) {
-    AGG_DCHECK(rounds_.empty() || rounds_.back().outcome.round < outcome.round);
-    rounds_.push_back({std::move(outcome), std::move(included)});
+  void Add(RecordedOutcome round) {
+    AGG_DCHECK(rounds_.empty() ||
+               rounds_.back().outcome.round < round.outcome.round);
+    rounds_.push_back(std::move(round));
     if (rounds_.size() > kNumKept) rounds_.erase(rounds_.begin());
   }
 
@@ -230,6 +231,10 @@ class JobState {
   Waiting waiting() const;
   void Start(absl::Time now);
   void BeginClosing();
+  // Describes the open round as one that ends so, and puts its rows into
+  // *used_rows.
+  RecordedOutcome Recorded(RoundResult outcome,
+                           std::map<int32_t, UsedRow>* used_rows) const;
   // The open round ended in the next version; included sessions are those of
   // `contributions` whose rank is in outcome.ranks. `failure`: why the job
   // fails with this round; "": it does not.
@@ -270,10 +275,6 @@ class JobState {
   bool HasContribution(int32_t rank, uint64_t session) const;
   void FinishIfLastLeft();
   std::string MaxRoundsReached() const;
-  // Scale-invariant iterations up to the last round; nothing: there was no
-  // round, or its outcome is not kept.
-  std::optional<double> LastTau() const;
-  bool ReachesTau(double tau) const;
   static std::string TauReached(double tau);
   // The version has just been published: its round begins.
   void OpenRound(absl::Time now);

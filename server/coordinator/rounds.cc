@@ -154,16 +154,7 @@ std::string Rounds::MakeRecord(const RoundReport& report, JobRecord record) {
     record.line = job.epoch();
     return context_->TextOf(std::move(record));
   }
-  RecordedOutcome next;
-  next.outcome = OutcomeOf(report);
-  for (const int32_t rank : next.outcome.ranks) {
-    const auto found = job.contributions().find(rank);
-    if (found == job.contributions().end()) continue;
-    const Contribution& row = found->second;
-    next.included[row.session] = row.attempt;
-    record.used_rows[rank] = {row.session, report.round, row.attempt};
-  }
-  record.outcomes.push_back(std::move(next));
+  record.outcomes.push_back(job.Recorded(OutcomeOf(report), &record.used_rows));
   return context_->TextOf(std::move(record));
 }
 
