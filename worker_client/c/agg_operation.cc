@@ -83,12 +83,20 @@ int32_t OfThisProcess(agg_operation* operation, const Call& call) {
   return agg::OfThisProcess(operation, "operation", call);
 }
 
+// What a call that begins an operation answers: with a handle in `*out` after
+// AGG_OK, and with NULL there otherwise, so that it can be freed at any time.
+template <typename Call>
+int32_t Begun(agg_client* client, agg_operation** out, const Call& call) {
+  if (out != nullptr) *out = nullptr;
+  return agg::Connected(client, call);
+}
+
 }  // namespace
 
 int32_t agg_start_push(agg_client* client, const uint64_t* tensors,
                        const agg_view* gradient, size_t count,
                        agg_operation** operation) {
-  return agg::Connected(client, [&](agg::AggClient* connected) {
+  return Begun(client, operation, [&](agg::AggClient* connected) {
     AGG_ASSIGN_OR_RETURN(
         const auto views,
         SomeViews(client, connected->manifest(), tensors, gradient, count));
@@ -98,7 +106,7 @@ int32_t agg_start_push(agg_client* client, const uint64_t* tensors,
 
 int32_t agg_start_commit(agg_client* client, const agg_push_info* info,
                          agg_operation** operation) {
-  return agg::Connected(client, [&](agg::AggClient* connected) {
+  return Begun(client, operation, [&](agg::AggClient* connected) {
     AGG_ASSIGN_OR_RETURN(const auto read, agg::PushInfoOf(info));
     return Give(connected->StartCommit(read), operation);
   });
@@ -107,7 +115,7 @@ int32_t agg_start_commit(agg_client* client, const agg_push_info* info,
 int32_t agg_start_pull(agg_client* client, uint64_t version,
                        const agg_target* parameters, size_t count,
                        int32_t full_precision, agg_operation** operation) {
-  return agg::Connected(client, [&](agg::AggClient* connected) {
+  return Begun(client, operation, [&](agg::AggClient* connected) {
     AGG_ASSIGN_OR_RETURN(const auto targets, agg::TargetsOf(parameters, count));
     agg::PullOptions options;
     if (full_precision != 0) options.precision = agg::Precision::kFull;
@@ -119,7 +127,7 @@ int32_t agg_start_round(agg_client* client, const uint64_t* tensors,
                         const agg_view* gradient, size_t count,
                         const agg_push_info* info, const agg_target* parameters,
                         size_t num_parameters, agg_operation** operation) {
-  return agg::Connected(client, [&](agg::AggClient* connected) {
+  return Begun(client, operation, [&](agg::AggClient* connected) {
     AGG_ASSIGN_OR_RETURN(
         const auto views,
         SomeViews(client, connected->manifest(), tensors, gradient, count));
@@ -133,17 +141,18 @@ int32_t agg_start_round(agg_client* client, const uint64_t* tensors,
 int32_t agg_start_reduce(agg_client* client, const char* what,
                          const double* values, size_t count,
                          agg_operation** operation) {
-  return agg::Connected(client, [&](agg::AggClient* connected) -> absl::Status {
-    if (what == nullptr) return agg::FieldError("what", "NULL", "a text");
-    if (values == nullptr && count > 0) {
-      return agg::FieldError("values", "NULL", "`count` values");
-    }
-    auto reduction = std::make_shared<agg::Reduction>();
-    auto made = std::make_unique<agg_operation>(connected->StartReduce(
-        what, absl::MakeConstSpan(values, count), reduction));
-    made->reduction = std::move(reduction);
-    return Give(std::move(made), operation);
-  });
+  return Begun(
+      client, operation, [&](agg::AggClient* connected) -> absl::Status {
+        if (what == nullptr) return agg::FieldError("what", "NULL", "a text");
+        if (values == nullptr && count > 0) {
+          return agg::FieldError("values", "NULL", "`count` values");
+        }
+        auto reduction = std::make_shared<agg::Reduction>();
+        auto made = std::make_unique<agg_operation>(connected->StartReduce(
+            what, absl::MakeConstSpan(values, count), reduction));
+        made->reduction = std::move(reduction);
+        return Give(std::move(made), operation);
+      });
 }
 
 int32_t agg_operation_sums(agg_operation* operation, double* sums, size_t count,
@@ -170,16 +179,18 @@ int32_t agg_operation_sums(agg_operation* operation, double* sums, size_t count,
 }
 
 int32_t agg_resume_round(agg_client* client, agg_operation** operation) {
-  return agg::Connected(client, [&](agg::AggClient* connected) -> absl::Status {
-    const auto cancelled = client->rounds.TakeCancelled();
-    if (!cancelled.has_value()) {
-      return absl::NotFoundError("agg_interrupt has ended no agg_push_pull");
-    }
-    auto made =
-        std::make_unique<agg_operation>(connected->ResumeRound(*cancelled));
-    if (operation != nullptr) *operation = made.release();
-    return absl::OkStatus();
-  });
+  return Begun(
+      client, operation, [&](agg::AggClient* connected) -> absl::Status {
+        const auto cancelled = client->rounds.TakeCancelled();
+        if (!cancelled.has_value()) {
+          return absl::NotFoundError(
+              "agg_interrupt has ended no agg_push_pull");
+        }
+        auto made =
+            std::make_unique<agg_operation>(connected->ResumeRound(*cancelled));
+        if (operation != nullptr) *operation = made.release();
+        return absl::OkStatus();
+      });
 }
 
 int32_t agg_operation_done(agg_operation* operation, double timeout) {

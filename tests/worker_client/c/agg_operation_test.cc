@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <functional>
 #include <string>
 #include <thread>
 
@@ -88,6 +89,41 @@ TEST_F(AggOperationTest, MistakesAreCodesAndGiveNoHandle) {
   EXPECT_EQ(agg_operation_done(nullptr, 0), 1);
   EXPECT_EQ(agg_operation_end(nullptr, nullptr), AGG_INVALID_ARGUMENT);
   agg_operation_free(nullptr);
+}
+
+TEST_F(AggOperationTest, AFailedCallLeavesNoHandleThatWasFreed) {
+  int freed = 0;
+  const auto after = [&](const std::function<int32_t(agg_operation**)>& begin) {
+    auto* operation = reinterpret_cast<agg_operation*>(&freed);
+    EXPECT_EQ(begin(&operation), AGG_INVALID_ARGUMENT);
+    return operation;
+  };
+  const uint64_t wrong = 2;
+  EXPECT_EQ(after([&](agg_operation** out) {
+              return agg_start_push(client_, &wrong, views_, 1, out);
+            }),
+            nullptr);
+  EXPECT_EQ(after([&](agg_operation** out) {
+              return agg_start_pull(client_, 0, targets_, 1, 0, out);
+            }),
+            nullptr);
+  EXPECT_EQ(after([&](agg_operation** out) {
+              return agg_start_round(client_, &wrong, views_, 1, nullptr,
+                                     targets_, 2, out);
+            }),
+            nullptr);
+  EXPECT_EQ(after([&](agg_operation** out) {
+              return agg_start_reduce(client_, nullptr, nullptr, 0, out);
+            }),
+            nullptr);
+  EXPECT_EQ(after([&](agg_operation** out) {
+              return agg_start_commit(nullptr, nullptr, out);
+            }),
+            nullptr);
+  EXPECT_EQ(after([&](agg_operation** out) {
+              return agg_resume_round(nullptr, out);
+            }),
+            nullptr);
 }
 
 // This server, like one of an older release, has no such call.
