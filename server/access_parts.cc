@@ -7,7 +7,7 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "server/access/access_rules.h"
-#include "server/access/audit_event.h"
+#include "server/access/audit_trail.h"
 #include "server/base/clock.h"
 #include "server/base/log.h"
 #include "server/base/status_macros.h"

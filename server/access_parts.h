@@ -10,7 +10,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "server/access/audit_file.h"
 #include "server/access/audit_trail.h"
 #include "server/access/call_limits.h"
 #include "server/access/caller_gate.h"

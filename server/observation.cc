@@ -22,8 +22,8 @@
 #include "server/base/version.h"
 #include "server/combine/options.h"
 #include "server/coordinator/job_record.h"
-#include "server/round_log/run_description.h"
-#include "server/status/chrome_trace.h"
+#include "server/round_log/round_record.h"
+#include "server/status/round_point.h"
 
 namespace agg {
 namespace {

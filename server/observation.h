@@ -15,13 +15,11 @@
 #include "server/base/call_counts.h"
 #include "server/config/options.h"
 #include "server/coordinator/coordinator.h"
-#include "server/metrics/certificate_expiry.h"
 #include "server/metrics/metrics.h"
 #include "server/round/round_report.h"
 #include "server/round_log/round_log.h"
 #include "server/shard/shard_engine.h"
 #include "server/status/metrics_server.h"
-#include "server/status/round_history.h"
 #include "server/status/status_json.h"
 #include "server/tls/tls_reload.h"
 

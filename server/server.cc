@@ -37,7 +37,6 @@
 #include "server/housekeeping.h"
 #include "server/http_rules.h"
 #include "server/observation.h"
-#include "server/round/orderly_stop.h"
 #include "server/round/round_report.h"
 #include "server/round/shard_options.h"
 #include "server/round/shard_peer.h"

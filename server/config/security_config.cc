@@ -11,7 +11,6 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "server/access/access_rules.h"
-#include "server/access/role.h"
 #include "server/base/address.h"
 #include "server/base/dcheck.h"
 

@@ -20,7 +20,6 @@
 #include "server/checkpoint/checkpoint_state.h"
 #include "server/coordinator/checkpoint_schedule.h"
 #include "server/coordinator/job_state.h"
-#include "server/round/orderly_stop.h"
 #include "server/round/phase.h"
 #include "server/round/shard_peer.h"
 

@@ -24,8 +24,8 @@
 #include "server/coordinator/job_record.h"
 #include "server/coordinator/job_state.h"
 #include "server/coordinator/round_watches.h"
-#include "server/round/orderly_stop.h"
 #include "server/round/round_report.h"
+#include "server/round/shard_peer.h"
 #include "server/round/worker_transports.h"
 
 namespace agg {

@@ -9,7 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "server/round/orderly_stop.h"
+#include "server/round/shard_peer.h"
 
 namespace agg {
 

@@ -21,8 +21,8 @@
 #include "server/checkpoint/checkpoint_manifest.h"
 #include "server/coordinator/job_record.h"
 #include "server/coordinator/job_state.h"
-#include "server/round/orderly_stop.h"
 #include "server/round/phase.h"
+#include "server/round/shard_peer.h"
 
 namespace agg {
 

@@ -8,7 +8,9 @@
 #include <memory>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "kernels/dtype.h"
+#include "server/ingest/shard_layout.h"
 
 namespace agg {
 
@@ -17,7 +19,7 @@ class Buffer;  // kernels/buffer.h
 enum class PushKind : uint8_t { kGradient = 0, kSeed = 1 };
 
 // FrameMeta of proto/agg.proto as received. Only the enums are checked; the
-// rest is for frame_check.h.
+// rest is for CheckFrame.
 struct FrameHeader {
   uint64_t epoch = 0;
   uint64_t session = 0;
@@ -81,6 +83,21 @@ struct FrameResult {
   // there is news; else 0.
   int32_t waves = 0;
 };
+
+// Whether a frame fits the job: a pure function of its header, which runs
+// before anything is claimed or copied.
+// INVALID_ARGUMENT naming the field, its value and what is allowed, if
+// - there is no slice, or slices do not ascend, do not exist, or are on another
+//   shard;
+// - the number of checksums is not that of the slices, or not 0 of a frame in
+//   place;
+// - a frame in place is a seed's, or has a payload;
+// - the dtype is not push_dtype, or not f32 in a seed;
+// - the payload's size is not the sum of its slices', or over the frame cap;
+// - an absent slice is in a seed, also among the slices that the frame brings,
+//   or of a tensor that is not optional.
+absl::Status CheckFrame(const FrameHeader& header, const ShardLayout& layout,
+                        DType push_dtype);
 
 }  // namespace agg
 

@@ -6,9 +6,25 @@
 
 #include "kernels/row_format.h"
 #include "server/base/dcheck.h"
+#include "proto/wave_plan.h"
 #include "server/base/status_macros.h"
 
 namespace agg {
+
+std::vector<WaveSlices> WaveSlicesOf(const ShardLayout& layout) {
+  std::vector<WaveSlices> result;
+  size_t position = 0;
+  for (const Wave& wave : MakeWaves(layout.manifest)) {
+    WaveSlices slices{position, position};
+    while (slices.end < layout.slices.size() &&
+           layout.plan.slices[layout.slices[slices.end]].tensor < wave.end) {
+      ++slices.end;
+    }
+    position = slices.end;
+    result.push_back(slices);
+  }
+  return result;
+}
 
 absl::StatusOr<ShardLayout> MakeShardLayout(const Manifest& manifest,
                                             int num_shards, int32_t ordinal,

@@ -4,6 +4,7 @@
 #ifndef AGG_SERVER_INGEST_SHARD_LAYOUT_H_
 #define AGG_SERVER_INGEST_SHARD_LAYOUT_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -35,6 +36,18 @@ struct ShardLayout {
 absl::StatusOr<ShardLayout> MakeShardLayout(const Manifest& manifest,
                                             int num_shards, int32_t ordinal,
                                             DType push_dtype = DType::kF32);
+
+// Where a wave of a pipelined round lies among a shard's slices (P43):
+// positions [begin, end) of the layout; none if the shard has no slice of the
+// wave.
+struct WaveSlices {
+  size_t begin = 0;
+  size_t end = 0;
+};
+
+// Returns the slices of each wave of the job's manifest (proto/wave_plan.h), in
+// their order; each wave begins where the one before ends.
+std::vector<WaveSlices> WaveSlicesOf(const ShardLayout& layout);
 
 }  // namespace agg
 

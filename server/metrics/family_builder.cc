@@ -13,7 +13,7 @@
 #include "prometheus/metric_family.h"
 #include "prometheus/metric_type.h"
 #include "server/base/dcheck.h"
-#include "server/metrics/duration_histogram.h"
+#include "server/metrics/round_state.h"
 
 namespace agg {
 

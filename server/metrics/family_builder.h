@@ -8,7 +8,7 @@
 
 #include "prometheus/client_metric.h"
 #include "prometheus/metric_family.h"
-#include "server/metrics/duration_histogram.h"
+#include "server/metrics/round_state.h"
 
 namespace agg {
 

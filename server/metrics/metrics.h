@@ -11,27 +11,20 @@
 #include <utility>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "server/base/call_counts.h"
-#include "server/metrics/certificate_expiry.h"
 #include "server/metrics/family_builder.h"
-#include "server/metrics/metrics_options.h"
+#include "server/metrics/round_state.h"
 #include "server/round/round_report.h"
 #include "server/round_log/round_log_status.h"
 
 namespace agg {
 
-// The series of gRPC calls.
-
-// Adds the families under "Calls" of README.md.
-void AddCallFamilies(const std::vector<CallCount>& counts,
-                     FamilyBuilder* builder);
-// Adds the families of calls that were refused because of who made them; null:
-// none were.
-void AddDenialFamilies(const DenialCounts* counts, FamilyBuilder* builder);
-
-// Adds the families of TLS certificates.
-void AddCertificateFamilies(const std::vector<CertificateExpiry>& expiries,
-                            FamilyBuilder* builder);
+// When a certificate in use is over.
+struct CertificateExpiry {
+  std::string file;  // what the configuration calls it: "client_ca"
+  absl::Time time = absl::InfiniteFuture();  // so: there is none
+};
 
 // Rounds are reported by OnRound; everything else is sampled when Prometheus
 // asks, so that no hot path counts anything here. All series exist from the

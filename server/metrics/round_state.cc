@@ -2,8 +2,10 @@
 #include "server/metrics/round_state.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <set>
@@ -13,14 +15,29 @@
 
 #include "absl/time/time.h"
 #include "server/base/utf8.h"
+#include "server/combine/outliers.h"
 #include "server/combine/rule_table.h"
-#include "server/metrics/metrics_options.h"
-#include "server/metrics/outlier_score.h"
 #include "server/round/round_numbers.h"
 #include "server/round/round_report.h"
-#include "server/round/timed_phases.h"
 
 namespace agg {
+
+std::vector<double> OutlierScores(const std::vector<double>& norms) {
+  std::vector<double> scores(norms.size(),
+                             std::numeric_limits<double>::quiet_NaN());
+  std::vector<double> logs;
+  for (const double norm : norms) {
+    if (!std::isnan(norm)) logs.push_back(std::log(norm));
+  }
+  if (logs.size() < kMinOutlierNorms) return scores;
+  const std::vector<double> deviations = RobustDeviations(std::move(logs), 0.0);
+  size_t next = 0;
+  for (size_t i = 0; i < norms.size(); ++i) {
+    if (!std::isnan(norms[i])) scores[i] = deviations[next++];
+  }
+  return scores;
+}
+
 namespace {
 
 double At(const std::vector<double>& values, size_t i) {

@@ -14,12 +14,81 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "server/metrics/duration_histogram.h"
-#include "server/metrics/metrics_options.h"
+#include "server/round/round_numbers.h"
 #include "server/round/round_report.h"
-#include "server/round/timed_phases.h"
 
 namespace agg {
+
+// One shadow rule, by the names of its line in rule_table.h and of ScopeName.
+struct ShadowNames {
+  std::string rule;
+  std::string scope;
+};
+
+// What the metrics of one process get at its start.
+struct MetricsOptions {
+  std::string job = "default";  // label of every series
+  int32_t ordinal = 0;          // label `shard`; 0 has the job's series too
+  int32_t shards = 1;           // of the job
+  int32_t workers = 1;          // expected; their series exist from the start
+  // Effective names, as NamesOf (job_record.h) gives them; shown until there
+  // is a JobStatus, which has those of the open round.
+  std::string rule = "mean";
+  std::string scope = "per_tensor";
+  std::string step_scale = "none";
+  std::vector<ShadowNames> shadow_rules;  // as in CombineOptions
+  // Cardinality: the `max_tensors` tensors with most elements, and ranks
+  // below `max_workers`, have series of their own; 0 is none.
+  int32_t max_tensors = 32;
+  int32_t max_workers = 64;
+  bool replicated = false;                // replication "buddy"
+  double checkpoint_every_seconds = 0.0;  // 0: not by time, or none at all
+  bool insecure = false;  // others than this host's reach it without TLS
+  std::string version;    // of the build
+};
+
+// A histogram of durations with fixed buckets, as a plain value.
+// prometheus-cpp's own Histogram takes a mutex at each observation and cannot
+// be copied; this one is part of a state that is copied and published.
+// Thread-compatible.
+class DurationHistogram {
+ public:
+  // Upper bounds in seconds, inclusive; a last bucket without bound follows.
+  static constexpr std::array<double, 19> kBounds = {
+      1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1,
+      0.25, 0.5,    1.0,  2.5,  5.0,    10.0, 25.0, 50.0,   100.0};
+  static constexpr size_t kNumBuckets = kBounds.size() + 1;
+
+  void Observe(absl::Duration duration) {
+    const double seconds = absl::ToDoubleSeconds(duration);
+    size_t bucket = 0;
+    while (bucket < kBounds.size() && seconds > kBounds[bucket]) ++bucket;
+    ++counts_[bucket];
+    sum_seconds_ += seconds;
+  }
+
+  // Observations in each bucket, not cumulated.
+  const std::array<uint64_t, kNumBuckets>& counts() const { return counts_; }
+  double sum_seconds() const { return sum_seconds_; }
+
+ private:
+  std::array<uint64_t, kNumBuckets> counts_ = {};
+  double sum_seconds_ = 0.0;
+};
+
+// Number of norms below which there are no scores: the MAD of a few values is
+// often small by chance, and then a healthy worker looks like an outlier.
+// README.md of this folder ("From how many workers on") has the measured
+// shares.
+inline constexpr size_t kMinOutlierNorms = 8;
+
+// How far each worker's gradient norm lies from those of the others:
+// |log norm - median| / (1.4826 MAD) of each of `norms`, which are >= 0 or NaN
+// (no norm: not counted, and no score). 1.4826 MAD estimates the standard
+// deviation of normally distributed logarithms. A norm that is the median has
+// score 0; another has +Inf when more than half of the norms are equal or it
+// is 0. All NaN with fewer than kMinOutlierNorms norms.
+std::vector<double> OutlierScores(const std::vector<double>& norms);
 
 // The tensors that have series of their own.
 struct TensorSelection {

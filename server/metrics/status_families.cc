@@ -2,26 +2,115 @@
 // are rows of tables; what is left over has labels, or a case of its own.
 #include "server/metrics/status_families.h"
 
+#include <dirent.h>
+#include <sys/resource.h>
+#include <sys/time.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <fstream>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "server/base/job_phase.h"
 #include "server/metrics/family_builder.h"
-#include "server/metrics/metrics_options.h"
-#include "server/metrics/process_usage.h"
+#include "server/metrics/round_state.h"
 #include "server/round/round_report.h"
 #include "server/round/worker_transports.h"
 #include "server/round_log/round_log_status.h"
 
 namespace agg {
+namespace {
 
-// Arrivals: names and help texts.
+constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
+std::string ReadFile(const char* path) {
+  std::ifstream file(path);
+  return std::string(std::istreambuf_iterator<char>(file),
+                     std::istreambuf_iterator<char>());
+}
+
+// The number in field `index` (from 0) of words; NaN if there is none.
+double Field(absl::string_view text, size_t index) {
+  const std::vector<absl::string_view> words =
+      absl::StrSplit(text, absl::ByAnyChar(" \n"), absl::SkipEmpty());
+  double value = kUnknown;
+  if (index >= words.size() || !absl::SimpleAtod(words[index], &value)) {
+    return kUnknown;
+  }
+  return value;
+}
+
+double CpuSeconds() {
+  rusage usage;
+  if (getrusage(RUSAGE_SELF, &usage) != 0) return kUnknown;
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) +
+           1e-6 * static_cast<double>(time.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+double StartTimeSeconds() {
+  // proc(5): starttime is field 22 of stat, in ticks after the boot. Field 2,
+  // the program's name, is in parentheses and may hold spaces.
+  const std::string stat = ReadFile("/proc/self/stat");
+  const size_t name_end = stat.rfind(')');
+  if (name_end == std::string::npos) return kUnknown;
+  const double ticks = Field(absl::string_view(stat).substr(name_end + 1), 19);
+  const std::string kernel = ReadFile("/proc/stat");
+  const size_t boot = kernel.find("\nbtime ");
+  if (boot == std::string::npos) return kUnknown;
+  return Field(absl::string_view(kernel).substr(boot), 1) +
+         ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
+}
+
+// The entries of /proc/self/fd, less the one that this look itself opens.
+double OpenFiles() {
+  DIR* folder = opendir("/proc/self/fd");
+  if (folder == nullptr) return kUnknown;
+  int num_files = 0;
+  while (const dirent* entry = readdir(folder)) {
+    if (entry->d_name[0] != '.') ++num_files;
+  }
+  closedir(folder);
+  return static_cast<double>(num_files - 1);
+}
+
+double MaxOpenFiles() {
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return kUnknown;
+  if (limit.rlim_cur == RLIM_INFINITY) {
+    return std::numeric_limits<double>::infinity();
+  }
+  return static_cast<double>(limit.rlim_cur);
+}
+
+}  // namespace
+
+ProcessUsage ReadProcessUsage() {
+  // It never changes, and /proc/stat is long where there are many CPUs.
+  static const double start_time_seconds = StartTimeSeconds();
+  ProcessUsage usage;
+  const std::string memory = ReadFile("/proc/self/statm");
+  const double page_bytes = static_cast<double>(sysconf(_SC_PAGESIZE));
+  usage.virtual_bytes = Field(memory, 0) * page_bytes;
+  usage.resident_bytes = Field(memory, 1) * page_bytes;
+  usage.cpu_seconds = CpuSeconds();
+  usage.start_time_seconds = start_time_seconds;
+  usage.open_files = OpenFiles();
+  usage.max_open_files = MaxOpenFiles();
+  return usage;
+}
 
 namespace {
 
@@ -36,8 +125,9 @@ void AddPerWorker(const MetricsOptions& options, const JobStatus& status,
   }
 }
 
-}  // namespace
-
+// Adds when workers' rows come: how long rounds may wait, and who is late as a
+// habit. A series for each worker that is in, with a rank below
+// options.max_workers.
 void AddArrivalFamilies(const MetricsOptions& options, const JobStatus& status,
                         FamilyBuilder* builder) {
   builder->Gauge("aggserver_round_timeout_seconds",
@@ -64,12 +154,6 @@ void AddArrivalFamilies(const MetricsOptions& options, const JobStatus& status,
       [](const WorkerState& w) { return absl::ToDoubleSeconds(w.lateness); },
       builder);
 }
-
-// Survival: names and help texts.
-
-namespace {
-
-constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
 void AddCheckpoints(const MetricsOptions& options,
                     const CheckpointStatus& status, FamilyBuilder* builder) {
@@ -99,8 +183,9 @@ void AddCheckpoints(const MetricsOptions& options,
                    static_cast<double>(status.num_skipped));
 }
 
-}  // namespace
-
+// Adds the families under "Survival" of README.md: what the job would survive
+// now. Those of checkpoints are 0 where none are configured: NaN says that
+// there is none yet.
 void AddSurvivalFamilies(const MetricsOptions& options, const JobStatus& status,
                          FamilyBuilder* builder) {
   builder->Gauge("aggserver_recovering",
@@ -122,9 +207,8 @@ void AddSurvivalFamilies(const MetricsOptions& options, const JobStatus& status,
   AddCheckpoints(options, status.checkpoint, builder);
 }
 
-// Transports: names and help texts. All series are there from the start, so
-// that a rate sees the first event.
-
+// Adds how workers say that they reach the shards. All series are there from
+// the start, so that a rate sees the first event.
 void AddLinkFamilies(const MetricsOptions& options, const JobStatus& status,
                      FamilyBuilder* builder) {
   builder->BeginGauge("aggserver_worker_links",
@@ -142,6 +226,7 @@ void AddLinkFamilies(const MetricsOptions& options, const JobStatus& status,
   builder->Add(std::max(unknown, 0.0), {{"transport", "unknown"}});
 }
 
+// Adds what a shard wanted to share with workers and could not.
 void AddFallbackFamilies(const ShardStatus& status, FamilyBuilder* builder) {
   builder->BeginCounter("aggserver_shared_memory_fallbacks_total",
                         "Buffers that were to be shared with workers of this "
@@ -163,8 +248,6 @@ void AddFallbackFamilies(const ShardStatus& status, FamilyBuilder* builder) {
   builder->Add(static_cast<double>(status.staged_versions),
                {{"use", "versions"}});
 }
-
-namespace {
 
 void AddPhase(const std::optional<JobStatus>& status, FamilyBuilder* builder) {
   builder->BeginGauge("aggserver_job_phase",

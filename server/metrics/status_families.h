@@ -6,36 +6,24 @@
 #include <optional>
 
 #include "server/metrics/family_builder.h"
-#include "server/metrics/metrics_options.h"
-#include "server/metrics/process_usage.h"
+#include "server/metrics/round_state.h"
 #include "server/round/round_report.h"
 #include "server/round_log/round_log_status.h"
 
 namespace agg {
 
-// The series about when workers' rows come: how long rounds may wait, and who
-// is late as a habit. Sampled at scrape, by the coordinator alone.
+// What this process takes of its machine. NaN where the kernel does not say.
+struct ProcessUsage {
+  double resident_bytes = 0.0;      // physical memory, libraries included
+  double virtual_bytes = 0.0;       // address space, used or not
+  double cpu_seconds = 0.0;         // of all threads, user and system
+  double start_time_seconds = 0.0;  // Unix time of the process's start
+  double open_files = 0.0;          // file descriptors, sockets included
+  double max_open_files = 0.0;      // the soft limit; +Inf: none
+};
 
-// A series for each worker that is in, with a rank below options.max_workers.
-void AddArrivalFamilies(const MetricsOptions& options, const JobStatus& status,
-                        FamilyBuilder* builder);
-
-// The series about what the job would survive now: copies in memory,
-// recoveries, checkpoints. Sampled at scrape, by the coordinator alone.
-
-// Adds the families under "Survival" of README.md. Those of checkpoints are 0
-// where none are configured: NaN says that there is none yet.
-void AddSurvivalFamilies(const MetricsOptions& options, const JobStatus& status,
-                         FamilyBuilder* builder);
-
-// Who shares memory with whom, and who does not: sampled at each scrape.
-
-// How workers say that they reach the shards; of the coordinator.
-void AddLinkFamilies(const MetricsOptions& options, const JobStatus& status,
-                     FamilyBuilder* builder);
-
-// What a shard wanted to share with workers and could not.
-void AddFallbackFamilies(const ShardStatus& status, FamilyBuilder* builder);
+// Reads /proc/self: some tens of microseconds. Thread-safe.
+ProcessUsage ReadProcessUsage();
 
 // Adds the families under "Job" and "Survival" of README.md; without a status,
 // zeroes and NaN.

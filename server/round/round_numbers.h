@@ -2,14 +2,36 @@
 #ifndef AGG_SERVER_ROUND_ROUND_NUMBERS_H_
 #define AGG_SERVER_ROUND_ROUND_NUMBERS_H_
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "server/round/round_report.h"
+#include "server/round/shard_seconds.h"
 
 namespace agg {
+
+// A phase of a round that is timed.
+struct TimedPhase {
+  const char* name;
+  absl::Duration PhaseDurations::*length;  // as the coordinator saw it
+  double ShardSeconds::*shard;             // null: the coordinator's alone
+};
+
+// The one table of their names, for metrics, the status page, the trace and the
+// round log: in the order in which they run.
+inline constexpr std::array<TimedPhase, 7> kTimedPhases = {{
+    {"wait", &PhaseDurations::wait, nullptr},
+    {"gram", &PhaseDurations::gram, &ShardSeconds::gram},
+    {"compensated", &PhaseDurations::compensated, &ShardSeconds::compensated},
+    {"decide", &PhaseDurations::decide, nullptr},
+    {"norms", &PhaseDurations::norms, &ShardSeconds::norms},
+    {"update", &PhaseDurations::update, &ShardSeconds::update},
+    {"publish", &PhaseDurations::publish, &ShardSeconds::publish},
+}};
 
 // Where a number lies in a report.
 class RoundValue {

@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/strings/cord.h"
 #include "server/base/status_macros.h"
 
 namespace agg {
@@ -15,6 +16,10 @@ Phase PhaseOf(PhaseKind kind, uint64_t epoch) {
   phase.epoch = epoch;
   return phase;
 }
+
+// A payload of the status goes wherever the status goes, and no text can be
+// taken for it. It leaves no process: on the wire it is AttachReply.stopping.
+constexpr char kMark[] = "agg/orderly_stop";
 
 }  // namespace
 
@@ -57,6 +62,16 @@ absl::Status ShardPeer::SetFacts(uint64_t epoch, const JobFacts& facts) {
   Phase phase = PhaseOf(PhaseKind::kSetFacts, epoch);
   phase.facts = facts;
   return RunPhase(phase).status();
+}
+
+absl::Status OrderlyStop(absl::string_view message) {
+  absl::Status status = absl::UnavailableError(message);
+  status.SetPayload(kMark, absl::Cord());
+  return status;
+}
+
+bool IsOrderlyStop(const absl::Status& reason) {
+  return reason.GetPayload(kMark).has_value();
 }
 
 }  // namespace agg

@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "proto/shard_plan.h"
 #include "server/ingest/frame.h"
@@ -136,6 +137,14 @@ class ShardPeer {
   // "shard 1 (127.0.0.1:50052)", for messages.
   virtual std::string name() const = 0;
 };
+
+// UNAVAILABLE with a mark: a shard is lost because somebody stopped it in good
+// order. The epoch ends as well, but nothing is wrong. The mark is not in the
+// text, which may say anything. The message begins with who stops: "shard 1
+// (127.0.0.1:50052) is shutting down".
+absl::Status OrderlyStop(absl::string_view message);
+
+bool IsOrderlyStop(const absl::Status& reason);
 
 }  // namespace agg
 

@@ -16,7 +16,7 @@
 #include "server/round/round_report.h"
 #include "server/round_log/record_file.h"
 #include "server/round_log/round_log_status.h"
-#include "server/round_log/run_description.h"
+#include "server/round_log/round_record.h"
 
 namespace agg {
 

@@ -1,4 +1,4 @@
-// Reports as records: what is written. logged_report.cc reads it.
+// What is written of a report, and what is read of a record.
 #include "server/round_log/round_record.h"
 
 #include <algorithm>
@@ -12,13 +12,49 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/message.h"
 #include "server/combine/options.h"
 #include "server/combine/rule_table.h"
 #include "server/combine/statistics.h"
 #include "server/round/round_numbers.h"
-#include "server/round_log/logged_number.h"
 
 namespace agg {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+
+// Null: the number is in `numbers`.
+const FieldDescriptor* OwnField(const RoundNumber& number) {
+  const FieldDescriptor* field =
+      v1::RoundLogRecord::descriptor()->FindFieldByName(number.name);
+  const bool is_number = field != nullptr && !field->is_repeated() &&
+                         field->cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE;
+  return is_number ? field : nullptr;
+}
+
+}  // namespace
+
+void LogNumber(const RoundNumber& number, double value,
+               v1::RoundLogRecord* record) {
+  const FieldDescriptor* field = OwnField(number);
+  if (field == nullptr) {
+    (*record->mutable_numbers())[number.name] = value;
+  } else {
+    record->GetReflection()->SetDouble(record, field, value);
+  }
+}
+
+double LoggedNumber(const RoundNumber& number,
+                    const v1::RoundLogRecord& record) {
+  const FieldDescriptor* field = OwnField(number);
+  if (field != nullptr) return record.GetReflection()->GetDouble(record, field);
+  const auto entry = record.numbers().find(number.name);
+  return entry == record.numbers().end()
+             ? std::numeric_limits<double>::quiet_NaN()
+             : entry->second;
+}
+
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -100,23 +136,30 @@ void AddStatistics(const RoundStatistics& statistics,
   }
 }
 
+// A phase's field has its name.
+void SetSeconds(const char* phase, double seconds,
+                google::protobuf::Message* phases) {
+  phases->GetReflection()->SetDouble(
+      phases, phases->GetDescriptor()->FindFieldByName(phase), seconds);
+}
+
+double SecondsOf(const char* phase, const google::protobuf::Message& phases) {
+  return phases.GetReflection()->GetDouble(
+      phases, phases.GetDescriptor()->FindFieldByName(phase));
+}
+
 void AddTimes(const RoundReport& report, v1::RoundLogRecord* record) {
-  const PhaseDurations& durations = report.durations;
-  v1::LoggedPhases* phases = record->mutable_phases();
-  phases->set_wait(absl::ToDoubleSeconds(durations.wait));
-  phases->set_gram(absl::ToDoubleSeconds(durations.gram));
-  phases->set_compensated(absl::ToDoubleSeconds(durations.compensated));
-  phases->set_decide(absl::ToDoubleSeconds(durations.decide));
-  phases->set_norms(absl::ToDoubleSeconds(durations.norms));
-  phases->set_update(absl::ToDoubleSeconds(durations.update));
-  phases->set_publish(absl::ToDoubleSeconds(durations.publish));
+  for (const TimedPhase& phase : kTimedPhases) {
+    SetSeconds(phase.name,
+               absl::ToDoubleSeconds(report.durations.*phase.length),
+               record->mutable_phases());
+  }
   for (const ShardSeconds& seconds : report.shard_seconds) {
     v1::LoggedShard* shard = record->add_shards();
-    shard->set_gram(seconds.gram);
-    shard->set_compensated(seconds.compensated);
-    shard->set_norms(seconds.norms);
-    shard->set_update(seconds.update);
-    shard->set_publish(seconds.publish);
+    for (const TimedPhase& phase : kTimedPhases) {
+      if (phase.shard == nullptr) continue;
+      SetSeconds(phase.name, seconds.*phase.shard, shard);
+    }
   }
 }
 
@@ -175,6 +218,139 @@ RunDescription FromProto(const v1::RunDescription& run) {
     result.tensors.emplace_back(tensor.name(), tensor.elements());
   }
   return result;
+}
+
+// A log may come from another release or be damaged: nothing here relies on
+// lists that fit together.
+
+namespace {
+
+void SetRows(const v1::RoundLogRecord& record, RoundReport* report) {
+  for (const v1::LoggedRow& row : record.rows()) {
+    RowInfo info;
+    info.rank = row.rank();
+    info.examples = row.examples();
+    info.accumulation = row.accumulation();
+    info.loss_scale = row.loss_scale();
+    report->rows.push_back(info);
+    if (row.excluded()) report->decision.excluded_ranks.push_back(row.rank());
+    report->commit_delays.push_back(absl::Seconds(row.commit_delay_seconds()));
+    report->statistics.row_norms.push_back(row.norm());
+    report->statistics.mean_cosines.push_back(row.mean_cosine());
+    report->statistics.row_coefficients.push_back(row.coefficient());
+    report->traceparents.push_back(row.traceparent());
+    report->origins.push_back(
+        {row.session(),
+         row.attempt(),
+         {row.row_crc32c().begin(), row.row_crc32c().end()}});
+  }
+}
+
+// `coefficients` is row-major, segments x W; a last row that is short is
+// dropped.
+void SetCoefficients(const v1::RoundLogRecord& record, Decision* decision) {
+  const int num_rows = record.rows_size();
+  const auto& values = record.coefficients();
+  for (int i = 0; num_rows > 0 && i + num_rows <= values.size();
+       i += num_rows) {
+    decision->coefficients.emplace_back(values.begin() + i,
+                                        values.begin() + i + num_rows);
+  }
+}
+
+Decision DecisionOf(const v1::RoundLogRecord& record) {
+  Decision decision;
+  decision.kind = record.applied() ? DecisionKind::kApply : DecisionKind::kSkip;
+  decision.per_tensor = record.scope() == ScopeName(Scope::kPerTensor);
+  for (const float orthogonality : record.tensor_orthogonality()) {
+    SegmentReport tensor;
+    tensor.orthogonality = static_cast<double>(orthogonality);
+    tensor.kappa = kNan;
+    decision.tensors.push_back(tensor);
+  }
+  decision.compensated = record.compensated();
+  decision.adacons_fallback = record.adacons_fallback();
+  decision.finished = record.finished();
+  SetCoefficients(record, &decision);
+  return decision;
+}
+
+// The log has no cosines: they follow from the Gram matrix in the way of
+// ComputeStatistics.
+std::vector<double> CosinesOf(const std::vector<double>& gram, size_t side) {
+  std::vector<double> norms;
+  for (size_t i = 0, k = 0; i < side && k < gram.size(); k += side - i, ++i) {
+    norms.push_back(std::sqrt(gram[k]));
+  }
+  std::vector<double> cosines;
+  for (size_t i = 0, k = 0; i < norms.size(); ++i) {
+    for (size_t j = i; j < norms.size() && k < gram.size(); ++j, ++k) {
+      const double product = norms[i] * norms[j];
+      cosines.push_back(product > 0.0 ? std::clamp(gram[k] / product, -1.0, 1.0)
+                                      : kNan);
+    }
+  }
+  return cosines;
+}
+
+void SetStatistics(const v1::RoundLogRecord& record,
+                   RoundStatistics* statistics) {
+  statistics->gram.assign(record.gram().begin(), record.gram().end());
+  statistics->cosines = CosinesOf(
+      statistics->gram,
+      static_cast<size_t>(std::min(record.rows_size(), kMaxMatrixRows)));
+  for (const v1::LoggedShadow& logged : record.shadows()) {
+    const Rule* const rule = FindRule(logged.rule());
+    const absl::StatusOr<Scope> scope = ParseScope("scope", logged.scope());
+    if (rule == nullptr || !scope.ok()) continue;
+    ShadowReport shadow;
+    shadow.rule = rule;
+    shadow.scope = *scope;
+    shadow.norm = logged.norm();
+    shadow.cosine = logged.cosine();
+    statistics->shadows.push_back(std::move(shadow));
+  }
+}
+
+void SetTimes(const v1::RoundLogRecord& record, RoundReport* report) {
+  for (const TimedPhase& phase : kTimedPhases) {
+    report->durations.*phase.length =
+        absl::Seconds(SecondsOf(phase.name, record.phases()));
+  }
+  for (const v1::LoggedShard& shard : record.shards()) {
+    ShardSeconds seconds;
+    for (const TimedPhase& phase : kTimedPhases) {
+      if (phase.shard == nullptr) continue;
+      seconds.*phase.shard = SecondsOf(phase.name, shard);
+    }
+    report->shard_seconds.push_back(seconds);
+  }
+}
+
+}  // namespace
+
+RoundReport FromProto(const v1::RoundLogRecord& record) {
+  RoundReport report;
+  report.epoch = record.epoch();
+  report.history = record.history();
+  report.restored = record.restored();
+  report.round = record.round();
+  report.version = record.version();
+  report.finished_at = FromUnixSeconds(record.finished_at_seconds());
+  report.applied = record.applied();
+  report.message = record.message();
+  report.combination.rule = record.rule();
+  report.combination.scope = record.scope();
+  report.combination.step_scale = record.step_scale();
+  report.decision = DecisionOf(record);
+  SetRows(record, &report);
+  SetStatistics(record, &report.statistics);
+  SetTimes(record, &report);
+  for (const RoundNumber& number : RoundNumbers()) {
+    if (number.value.IsDerived()) continue;
+    number.value.Set(LoggedNumber(number, record), &report);
+  }
+  return report;
 }
 
 }  // namespace agg

@@ -2,11 +2,41 @@
 #ifndef AGG_SERVER_ROUND_LOG_ROUND_RECORD_H_
 #define AGG_SERVER_ROUND_LOG_ROUND_RECORD_H_
 
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
 #include "proto/round_log.pb.h"
+#include "server/round/round_numbers.h"
 #include "server/round/round_report.h"
-#include "server/round_log/run_description.h"
 
 namespace agg {
+
+// What the rounds of one log have in common.
+struct RunDescription {
+  std::string job;
+  std::string server_version;
+  absl::Time started_at;  // of the server
+  std::string config;     // text format, defaults included
+  int32_t workers = 0;    // expected
+  int32_t shards = 0;
+  std::vector<std::pair<std::string, int64_t>> tensors;  // name, elements
+};
+
+// The first numbers of a round have fields of their own, which are called as
+// the number is; every later one is an entry of `numbers`
+// (proto/round_log.proto). So existing logs and readers stay as they are, and a
+// new number needs no field.
+
+// Writes `value` into `*record`.
+void LogNumber(const RoundNumber& number, double value,
+               v1::RoundLogRecord* record);
+
+// Reads it back; NaN for a record that is older than the number.
+double LoggedNumber(const RoundNumber& number,
+                    const v1::RoundLogRecord& record);
 
 // Coefficients of a round that are written one by one, at most.
 inline constexpr int kMaxLoggedCoefficients = 4096;

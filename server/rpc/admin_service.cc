@@ -15,7 +15,7 @@
 #include "proto/manifest_message.h"
 #include "proto/protocol_version.h"
 #include "proto/shard_plan.h"
-#include "server/access/audit_event.h"
+#include "server/access/audit_trail.h"
 #include "server/base/field_error.h"
 #include "server/base/log.h"
 #include "server/base/process_memory.h"

@@ -22,7 +22,7 @@
 #include "proto/reduction.pb.h"
 #include "server/access/identities.h"
 #include "server/rpc/long_poll.h"
-#include "server/tls/tls_trust.h"
+#include "server/tls/tls_reload.h"
 
 namespace agg {
 
@@ -59,7 +59,7 @@ class CertifiedCall : public grpc::experimental::Interceptor {
     absl::Time expires = absl::InfiniteFuture();
     for (const grpc::string_ref& pem :
          auth->FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME)) {
-      expires = CertificateExpiry({pem.data(), pem.size()});
+      expires = ExpiryOfCertificate({pem.data(), pem.size()});
     }
     return connections_->NoteExpiry(peer, expires);
   }

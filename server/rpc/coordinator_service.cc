@@ -19,7 +19,7 @@
 #include "proto/protocol_version.h"
 #include "proto/traceparent.h"
 #include "server/access/access_rules.h"
-#include "server/access/audit_event.h"
+#include "server/access/audit_trail.h"
 #include "server/base/call_counts.h"
 #include "server/base/field_error.h"
 #include "server/base/process_memory.h"

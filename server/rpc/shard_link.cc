@@ -18,7 +18,7 @@
 #include "proto/status_conversion.h"
 #include "server/base/dcheck.h"
 #include "server/base/log.h"
-#include "server/round/orderly_stop.h"
+#include "server/round/shard_peer.h"
 #include "server/rpc/phase_conversion.h"
 #include "server/tls/tls_diagnosis.h"
 

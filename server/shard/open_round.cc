@@ -11,7 +11,7 @@
 #include "kernels/row_format.h"
 #include "server/base/dcheck.h"
 #include "server/base/status_macros.h"
-#include "server/ingest/frame_check.h"
+#include "server/ingest/frame.h"
 
 namespace agg {
 

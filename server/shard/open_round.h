@@ -21,7 +21,6 @@
 #include "server/ingest/arrival_ledger.h"
 #include "server/ingest/frame.h"
 #include "server/ingest/shard_layout.h"
-#include "server/ingest/wave_slices.h"
 #include "server/round/phase.h"
 #include "server/round/session_table.h"
 #include "server/round/shard_options.h"

@@ -9,6 +9,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
 #include "server/base/clock.h"
@@ -66,6 +67,17 @@ class TlsReload {
   bool looking_ ABSL_GUARDED_BY(mutex_) = false;
   std::string warned_ ABSL_GUARDED_BY(mutex_);  // the last reason in the log
 };
+
+// Whether each certificate of `before` is one of `now`, both PEM: then whoever
+// was let in is still. False, too, for a text that cannot be read. Pure.
+bool StillTrusts(absl::string_view now, absl::string_view before);
+
+// SHA-256 of the first certificate of a PEM text, 64 hexadecimal digits in
+// small letters; "" if there is none. Pure.
+std::string CertificateFingerprint(absl::string_view pem);
+
+// When that certificate expires; InfinitePast if there is none. Pure.
+absl::Time ExpiryOfCertificate(absl::string_view pem);
 
 }  // namespace agg
 

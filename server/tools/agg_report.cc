@@ -19,7 +19,6 @@
 #include "server/base/flags.h"
 #include "server/base/utf8.h"
 #include "server/base/version.h"
-#include "server/tools/audit_files.h"
 #include "server/tools/round_audit.h"
 #include "server/tools/run_report.h"
 

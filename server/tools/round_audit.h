@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 
 namespace agg {
@@ -109,6 +110,15 @@ inline std::string NameOf(uint64_t session, uint32_t attempt) {
 inline std::string VersionOf(const AuditedRound& round) {
   return absl::StrCat("version ", round.version, " made in epoch ", round.made);
 }
+
+// Audits the round logs, in the order of their rounds, against the workers'
+// logs (ClientOptions::audit_log; any order, may be none). NOT_FOUND or
+// DATA_LOSS with the path: a file cannot be read, or is no round log.
+// FAILED_PRECONDITION: there is nothing to check. What is wrong with the rounds
+// is no error here: AuditFindings::violations.
+absl::StatusOr<AuditFindings> AuditFiles(
+    const std::vector<std::string>& logs,
+    const std::vector<std::string>& workers);
 
 }  // namespace agg
 

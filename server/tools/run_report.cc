@@ -18,7 +18,7 @@
 #include "server/base/status_macros.h"
 #include "server/round/combination_names.h"
 #include "server/round/round_numbers.h"
-#include "server/round_log/record_reader.h"
+#include "server/round_log/record_file.h"
 #include "server/status/status_json.h"
 #include "server/status/status_page_html.h"
 

@@ -36,7 +36,7 @@
 #include "server/base/process_memory.h"
 #include "server/config/config_text.h"
 #include "server/config/options.h"
-#include "server/round_log/record_reader.h"
+#include "server/round_log/record_file.h"
 #include "server/server.h"
 #include "tests/bench/process_numbers.h"
 #include "tests/e2e/free_ports.h"

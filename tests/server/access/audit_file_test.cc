@@ -1,5 +1,3 @@
-#include "server/access/audit_file.h"
-
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/access/audit_trail.h"
 
 namespace agg {
 namespace {

@@ -1,5 +1,3 @@
-#include "server/access/deny_file.h"
-
 #include <memory>
 #include <string>
 #include <thread>
@@ -10,6 +8,7 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/access/identities.h"
 #include "server/base/clock.h"
 #include "tests/server/base/hanging_disk.h"
 

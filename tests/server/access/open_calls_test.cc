@@ -1,5 +1,3 @@
-#include "server/access/open_calls.h"
-
 #include <memory>
 #include <string>
 #include <utility>
@@ -7,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/access/caller_gate.h"
 
 namespace agg {
 namespace {

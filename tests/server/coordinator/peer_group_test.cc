@@ -10,7 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/base/mutex.h"
-#include "server/round/orderly_stop.h"
+#include "server/round/shard_peer.h"
 
 namespace agg {
 namespace {

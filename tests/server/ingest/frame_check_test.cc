@@ -1,9 +1,8 @@
-#include "server/ingest/frame_check.h"
-
 #include <functional>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/ingest/frame.h"
 
 namespace agg {
 namespace {

@@ -19,7 +19,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/base/job_phase.h"
-#include "server/metrics/metrics_options.h"
+#include "server/metrics/round_state.h"
 #include "server/round/round_numbers.h"
 #include "server/round/round_report.h"
 #include "tests/server/metrics/samples.h"

@@ -1,5 +1,3 @@
-#include "server/metrics/outlier_score.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -9,6 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/metrics/round_state.h"
 
 namespace agg {
 namespace {

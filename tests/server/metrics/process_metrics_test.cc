@@ -6,7 +6,6 @@
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "server/base/call_counts.h"
-#include "server/metrics/certificate_expiry.h"
 #include "server/metrics/metrics.h"
 #include "server/round/round_report.h"
 #include "tests/server/metrics/samples.h"

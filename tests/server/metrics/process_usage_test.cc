@@ -1,5 +1,3 @@
-#include "server/metrics/process_usage.h"
-
 #include <sys/resource.h>
 
 #include <cstddef>
@@ -9,6 +7,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
+#include "server/metrics/status_families.h"
 
 namespace agg {
 namespace {

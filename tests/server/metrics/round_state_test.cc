@@ -11,8 +11,6 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/metrics/duration_histogram.h"
-#include "server/metrics/metrics_options.h"
 #include "server/round/round_numbers.h"
 #include "server/round/round_report.h"
 

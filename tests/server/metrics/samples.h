@@ -7,7 +7,7 @@
 
 #include "absl/time/time.h"
 #include "server/base/job_phase.h"
-#include "server/metrics/metrics_options.h"
+#include "server/metrics/round_state.h"
 #include "server/round/round_report.h"
 
 namespace agg {

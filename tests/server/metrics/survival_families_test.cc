@@ -6,7 +6,7 @@
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "server/metrics/metrics.h"
-#include "server/metrics/metrics_options.h"
+#include "server/metrics/round_state.h"
 #include "server/metrics/status_families.h"
 #include "server/round/round_report.h"
 #include "tests/server/metrics/samples.h"

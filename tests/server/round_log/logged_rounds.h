@@ -14,7 +14,7 @@
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "server/round/round_report.h"
-#include "server/round_log/run_description.h"
+#include "server/round_log/round_record.h"
 
 namespace agg {
 

@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "proto/round_log.pb.h"
 #include "server/round_log/record_file.h"
-#include "server/round_log/record_reader.h"
 
 namespace {
 

@@ -15,7 +15,6 @@
 #include "gtest/gtest.h"
 #include "proto/round_log.pb.h"
 #include "server/round_log/record_file.h"
-#include "server/round_log/record_reader.h"
 #include "tests/server/round_log/logged_rounds.h"
 
 namespace agg {

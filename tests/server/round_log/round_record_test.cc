@@ -6,7 +6,6 @@
 
 #include "gtest/gtest.h"
 #include "server/round/round_numbers.h"
-#include "server/round_log/logged_number.h"
 #include "tests/server/round_log/logged_rounds.h"
 
 namespace agg {

@@ -13,7 +13,6 @@
 #include "proto/agg.pb.h"
 #include "server/base/clock.h"
 #include "server/base/mutex.h"
-#include "server/round/orderly_stop.h"
 #include "server/round/shard_peer.h"
 #include "tests/server/rpc/loopback_shard.h"
 

@@ -12,7 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/metrics/metrics.h"
-#include "server/metrics/metrics_options.h"
+#include "server/metrics/round_state.h"
 #include "server/round/round_report.h"
 #include "tests/server/status/http_get.h"
 

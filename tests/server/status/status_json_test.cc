@@ -14,8 +14,7 @@
 #include "nlohmann/json.hpp"
 #include "server/base/job_phase.h"
 #include "server/base/json.h"
-#include "server/status/chrome_trace.h"
-#include "server/status/round_history.h"
+#include "server/status/round_point.h"
 #include "tests/server/round_log/logged_rounds.h"
 
 namespace agg {

@@ -14,7 +14,6 @@
 #include <thread>
 #include <utility>
 
-#include "server/tls/tls_trust.h"
 #include "tests/server/tls/test_certificates.h"
 
 namespace agg {
@@ -135,8 +134,8 @@ TEST(TlsTrustTest, ExpiryIsOfTheFirstCertificate) {
   ca.Issue("a", request);
   std::ifstream from(ca.path("a.pem"));
   const std::string a(std::istreambuf_iterator<char>(from), {});
-  EXPECT_EQ(CertificateExpiry(a), request.to);
-  EXPECT_EQ(CertificateExpiry("no certificate"), absl::InfinitePast());
+  EXPECT_EQ(ExpiryOfCertificate(a), request.to);
+  EXPECT_EQ(ExpiryOfCertificate("no certificate"), absl::InfinitePast());
 }
 
 // Nobody connects here: who asks when it is over must not hear of files that

@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "proto/round_log.pb.h"
-#include "server/tools/audit_files.h"
+#include "server/tools/round_audit.h"
 
 namespace {
 

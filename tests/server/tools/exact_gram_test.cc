@@ -1,10 +1,9 @@
-#include "server/tools/exact_gram.h"
-
 #include <cmath>
 #include <limits>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "server/tools/combine_step.h"
 #include "tests/server/combine/test_rows.h"
 
 namespace agg {

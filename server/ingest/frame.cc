@@ -1,6 +1,6 @@
 // Order matters: the lists of slices are checked first, since what follows
 // looks them up in the layout.
-#include "server/ingest/frame_check.h"
+#include "server/ingest/frame.h"
 
 #include <algorithm>
 
