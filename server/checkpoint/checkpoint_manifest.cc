@@ -7,14 +7,13 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "nlohmann/json.hpp"
 #include "proto/crc32c.h"
 #include "server/base/field_error.h"
 #include "server/base/json.h"
+#include "server/base/json_fields.h"
 #include "server/base/status_macros.h"
 #include "server/checkpoint/part_layout.h"
 
@@ -155,68 +154,43 @@ namespace {
 constexpr absl::string_view kCrcMember = ", \"crc32c\": ";
 constexpr absl::string_view kEnd = "}\n";
 
-Json TensorJson(const TensorSpec& tensor) {
-  return Json{{"name", tensor.name},
-              {"shape", Json(tensor.shape)},
-              {"group", tensor.group},
-              {"optional", tensor.optional}};
+template <typename V>
+void MemberFields(V* v, CheckpointMember* member) {
+  v->Field("rank", &member->rank);
+  v->Field("session", &member->session);
+  v->Field("first_round", &member->first_round);
+  v->Field("client", &member->client);
+  if (v->There("identity", !member->identity.empty())) {
+    v->Field("identity", &member->identity);
+  }
 }
 
-Json PartJson(const CheckpointPart& part) {
-  return Json{
-      {"file", part.file}, {"bytes", part.num_bytes}, {"crc32c", part.crc32c}};
-}
-
-Json MemberJson(const CheckpointMember& member) {
-  Json json = {{"rank", member.rank},
-               {"session", member.session},
-               {"first_round", member.first_round},
-               {"client", member.client}};
-  if (!member.identity.empty()) json["identity"] = member.identity;
-  return json;
-}
-
-template <typename T>
-Json ListJson(const std::vector<T>& values, Json (*to_json)(const T&)) {
-  Json list = Json::array();
-  for (const T& value : values) list.push_back(to_json(value));
-  return list;
-}
-
-TensorSpec ReadTensor(const JsonMembers& members) {
-  TensorSpec tensor;
-  members.Take("name", &tensor.name);
-  members.TakeIntegers("shape", &tensor.shape);
-  members.Take("group", &tensor.group);
-  members.Take("optional", &tensor.optional);
-  return tensor;
-}
-
-CheckpointPart ReadPart(const JsonMembers& members) {
-  CheckpointPart part;
-  members.Take("file", &part.file);
-  members.TakeInteger("bytes", &part.num_bytes);
-  members.TakeInteger("crc32c", &part.crc32c);
-  return part;
-}
-
-CheckpointMember ReadMember(const JsonMembers& members) {
-  CheckpointMember member;
-  members.TakeInteger("rank", &member.rank);
-  members.TakeInteger("session", &member.session);
-  members.TakeInteger("first_round", &member.first_round);
-  members.Take("client", &member.client);
-  if (members.Has("identity")) members.Take("identity", &member.identity);
-  return member;
-}
-
-template <typename T>
-void ReadList(const JsonMembers& members, const char* name,
-              T (*read)(const JsonMembers&), std::vector<T>* values) {
-  members.TakeList(name, [&](const JsonMembers& element) {
-    values->push_back(read(element));
+constexpr auto kManifest = [](auto* v, CheckpointManifest* manifest) {
+  v->Field("job", &manifest->job);
+  v->Field("version", &manifest->id.version);
+  v->Field("made", &manifest->id.made);
+  v->Field("history", &manifest->history);
+  v->Field("shards", &manifest->num_shards);
+  v->List("tensors", &manifest->tensors.tensors,
+          [](auto* v, TensorSpec* tensor) {
+            v->Field("name", &tensor->name);
+            v->Field("shape", &tensor->shape);
+            v->Field("group", &tensor->group);
+            v->Field("optional", &tensor->optional);
+          });
+  v->Field("optimizer", &manifest->optimizer);
+  v->Field("state_arrays", &manifest->num_state_arrays);
+  v->List("parts", &manifest->parts, [](auto* v, CheckpointPart* part) {
+    v->Field("file", &part->file);
+    v->Field("bytes", &part->num_bytes);
+    v->Field("crc32c", &part->crc32c);
   });
-}
+  v->List("members", &manifest->members,
+          [](auto* v, CheckpointMember* member) { MemberFields(v, member); });
+  v->Bytes("record", &manifest->record);
+  v->Bytes("facts", &manifest->facts);
+  v->Field("config", &manifest->config);
+};
 
 // The text without its checksum, as an object of its own; DATA_LOSS.
 absl::StatusOr<std::string> CheckedObject(absl::string_view text) {
@@ -236,43 +210,11 @@ absl::StatusOr<std::string> CheckedObject(absl::string_view text) {
   return absl::StrCat(checked, "}");
 }
 
-CheckpointManifest ReadManifest(const JsonMembers& members) {
-  CheckpointManifest manifest;
-  members.Take("job", &manifest.job);
-  members.TakeInteger("version", &manifest.id.version);
-  members.TakeInteger("made", &manifest.id.made);
-  members.TakeInteger("history", &manifest.history);
-  members.TakeInteger("shards", &manifest.num_shards);
-  ReadList(members, "tensors", ReadTensor, &manifest.tensors.tensors);
-  members.Take("optimizer", &manifest.optimizer);
-  members.TakeInteger("state_arrays", &manifest.num_state_arrays);
-  ReadList(members, "parts", ReadPart, &manifest.parts);
-  ReadList(members, "members", ReadMember, &manifest.members);
-  members.TakeBytes("record", &manifest.record);
-  members.TakeBytes("facts", &manifest.facts);
-  members.Take("config", &manifest.config);
-  return manifest;
-}
-
 }  // namespace
 
 std::string CheckpointManifestJson(const CheckpointManifest& manifest) {
-  const Json json{
-      {"format", kCheckpointFormat},
-      {"job", manifest.job},
-      {"version", manifest.id.version},
-      {"made", manifest.id.made},
-      {"history", manifest.history},
-      {"shards", manifest.num_shards},
-      {"tensors", ListJson(manifest.tensors.tensors, TensorJson)},
-      {"optimizer", manifest.optimizer},
-      {"state_arrays", manifest.num_state_arrays},
-      {"parts", ListJson(manifest.parts, PartJson)},
-      {"members", ListJson(manifest.members, MemberJson)},
-      {"record", absl::Base64Escape(manifest.record)},
-      {"facts", absl::Base64Escape(manifest.facts)},
-      {"config", manifest.config},
-  };
+  Json json{{"format", kCheckpointFormat}};
+  json.update(JsonOf(manifest, kManifest));
   const std::string line = JsonLine(json);
   const absl::string_view checked =
       absl::StripSuffix(absl::string_view(line), "}");
@@ -292,7 +234,9 @@ absl::StatusOr<CheckpointManifest> ParseCheckpointManifest(
     return absl::UnimplementedError(
         absl::StrCat("format is ", format, "; allowed: ", kCheckpointFormat));
   }
-  CheckpointManifest manifest = ReadManifest(members);
+  CheckpointManifest manifest;
+  JsonReader reader(&members);
+  kManifest(&reader, &manifest);
   if (errors.empty()) errors.Add(ValidateCheckpointManifest(manifest));
   if (!errors.empty()) return errors.status();
   return manifest;

@@ -5,14 +5,17 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "nlohmann/json.hpp"
 #include "server/base/field_error.h"
 #include "server/base/json.h"
+#include "server/base/json_fields.h"
 #include "server/base/status_macros.h"
 #include "server/combine/gram_matrix.h"
 #include "server/combine/rule_table.h"
@@ -22,190 +25,127 @@ namespace agg {
 
 namespace {
 
-// --- Written -----------------------------------------------------------------
-
-Json RuleJson(const RuleOptions& options) {
-  return Json{{"rule", std::string(options.rule->name)},
-              {"scope", std::string(ScopeName(options.scope))},
-              {"beta", LosslessNumber(options.adacons.beta)},
-              {"epsilon", LosslessNumber(options.adacons.epsilon)},
-              {"rescale", static_cast<int>(options.adacons.rescale)}};
+// A rule by its names, so that a record is read whatever rules there are.
+template <typename V>
+void RuleFields(V* v, RuleOptions* options) {
+  v->Name("rule", options->rule->name, [&](const std::string& name) {
+    const Rule* const found = FindRule(name);
+    if (found == nullptr) {
+      v->Check(false, "rule", Quoted(name), RuleNames(", "));
+    } else {
+      options->rule = found;
+    }
+    return absl::OkStatus();
+  });
+  v->Name("scope", ScopeName(options->scope), [&](const std::string& name) {
+    AGG_ASSIGN_OR_RETURN(options->scope, ParseScope("scope", name));
+    return absl::OkStatus();
+  });
+  v->Field("beta", &options->adacons.beta);
+  v->Field("epsilon", &options->adacons.epsilon);
+  // Enumerators of AdaCons' rescale and of outcomes are only ever added at the
+  // end.
+  v->Enum("rescale", AdaconsRescale::kMatchMean, &options->adacons.rescale);
 }
 
 // A rule's memory: one object for each segment.
-Json SegmentsJson(const std::vector<RuleState>& segments) {
-  Json list = Json::array();
-  for (const RuleState& segment : segments) {
-    list.push_back(Json{{"values", LosslessNumbers(segment.values)}});
-  }
-  return list;
-}
-
-Json StepScaleJson(const StepScaleState& state) {
-  return Json{
-      {"variance", LosslessNumber(state.variance)},
-      {"variance_weight", LosslessNumber(state.variance_weight)},
-      {"mean_squared", LosslessNumber(state.mean_squared)},
-      {"mean_squared_weight", LosslessNumber(state.mean_squared_weight)},
-      {"num_samples", state.num_samples},
-      {"tau", LosslessNumber(state.tau)}};
-}
-
-Json OutcomeJson(const RecordedOutcome& recorded) {
-  const RoundResult& outcome = recorded.outcome;
-  Json included = Json::array();
-  for (const auto& row : recorded.included) {
-    included.push_back(Json{{"session", row.first}, {"attempt", row.second}});
-  }
-  return Json{{"epoch", outcome.epoch},
-              {"round", outcome.round},
-              {"version", outcome.version},
-              {"kind", static_cast<int>(outcome.kind)},
-              {"ranks", Json(outcome.ranks)},
-              {"excluded_ranks", Json(outcome.excluded_ranks)},
-              {"learning_rate", LosslessNumber(outcome.learning_rate)},
-              {"gain", LosslessNumber(outcome.gain)},
-              {"tau", LosslessNumber(outcome.tau)},
-              {"orthogonality", LosslessNumber(outcome.orthogonality)},
-              {"finished", outcome.finished},
-              {"message", outcome.message},
-              {"loss", LosslessNumber(outcome.loss)},
-              {"combined_norm", LosslessNumber(outcome.combined_norm)},
-              {"rule", outcome.combination.rule},
-              {"scope", outcome.combination.scope},
-              {"step_scale", outcome.combination.step_scale},
-              {"absent_tensors", Json(outcome.absent_tensors)},
-              {"differing_ranks", Json(outcome.differing_ranks)},
-              {"included", std::move(included)}};
-}
-
-// --- Read --------------------------------------------------------------------
-
-// An enumerator by its number, from 0 to `last`. (Enumerators of AdaCons'
-// rescale and of outcomes are only ever added at the end.)
-template <typename Enum>
-void TakeEnum(const JsonMembers& members, const char* name, Enum last,
-              Enum* value) {
-  uint8_t number = 0;
-  members.TakeInteger(name, &number);
-  if (number > static_cast<uint8_t>(last)) {
-    members.Add(name, std::to_string(number),
-                "0 to " + std::to_string(static_cast<int>(last)));
-    return;
-  }
-  *value = static_cast<Enum>(number);
-}
-
-RuleOptions ReadRule(const JsonMembers& members) {
-  RuleOptions options;
-  std::string rule;
-  std::string scope;
-  members.Take("rule", &rule);
-  members.Take("scope", &scope);
-  const Rule* const found = FindRule(rule);
-  if (found == nullptr) {
-    members.Add("rule", Quoted(rule), RuleNames(", "));
-  } else {
-    options.rule = found;
-  }
-  const absl::StatusOr<Scope> parsed = ParseScope("scope", scope);
-  members.Add(parsed.status());
-  if (parsed.ok()) options.scope = *parsed;
-  members.Take("beta", &options.adacons.beta);
-  members.Take("epsilon", &options.adacons.epsilon);
-  TakeEnum(members, "rescale", AdaconsRescale::kMatchMean,
-           &options.adacons.rescale);
-  return options;
-}
-
-std::vector<RuleState> ReadSegments(const JsonMembers& members,
-                                    const char* name) {
-  std::vector<RuleState> segments;
-  members.TakeList(name, [&](const JsonMembers& segment) {
-    segments.emplace_back();
-    segment.Take("values", &segments.back().values);
+template <typename V>
+void MemoryFields(V* v, std::vector<RuleState>* segments) {
+  v->List("state", segments, [](auto* v, RuleState* segment) {
+    v->Field("values", &segment->values);
   });
-  return segments;
 }
 
-StepScaleState ReadStepScale(const JsonMembers& members) {
-  StepScaleState state;
-  members.Take("variance", &state.variance);
-  members.Take("variance_weight", &state.variance_weight);
-  members.Take("mean_squared", &state.mean_squared);
-  members.Take("mean_squared_weight", &state.mean_squared_weight);
-  members.TakeInteger("num_samples", &state.num_samples);
-  members.Take("tau", &state.tau);
-  return state;
+template <typename V>
+void StepScaleFields(V* v, StepScaleState* state) {
+  v->Field("variance", &state->variance);
+  v->Field("variance_weight", &state->variance_weight);
+  v->Field("mean_squared", &state->mean_squared);
+  v->Field("mean_squared_weight", &state->mean_squared_weight);
+  v->Field("num_samples", &state->num_samples);
+  v->Field("tau", &state->tau);
 }
 
-RecordedOutcome ReadOutcome(const JsonMembers& members) {
-  RecordedOutcome recorded;
-  RoundResult& outcome = recorded.outcome;
-  members.TakeInteger("epoch", &outcome.epoch);
-  members.TakeInteger("round", &outcome.round);
-  members.TakeInteger("version", &outcome.version);
-  TakeEnum(members, "kind", OutcomeKind::kSeeded, &outcome.kind);
-  members.TakeIntegers("ranks", &outcome.ranks);
-  members.TakeIntegers("excluded_ranks", &outcome.excluded_ranks);
-  members.Take("learning_rate", &outcome.learning_rate);
-  members.Take("gain", &outcome.gain);
-  members.Take("tau", &outcome.tau);
-  members.Take("orthogonality", &outcome.orthogonality);
-  members.Take("finished", &outcome.finished);
-  members.Take("message", &outcome.message);
-  members.Take("loss", &outcome.loss);
-  members.Take("combined_norm", &outcome.combined_norm);
-  members.Take("rule", &outcome.combination.rule);
-  members.Take("scope", &outcome.combination.scope);
-  members.Take("step_scale", &outcome.combination.step_scale);
-  if (members.Has("absent_tensors")) {  // else of an older release
-    members.TakeIntegers("absent_tensors", &outcome.absent_tensors);
-    members.TakeIntegers("differing_ranks", &outcome.differing_ranks);
+template <typename V>
+void OutcomeFields(V* v, RecordedOutcome* recorded) {
+  RoundResult* const outcome = &recorded->outcome;
+  v->Field("epoch", &outcome->epoch);
+  v->Field("round", &outcome->round);
+  v->Field("version", &outcome->version);
+  v->Enum("kind", OutcomeKind::kSeeded, &outcome->kind);
+  v->Field("ranks", &outcome->ranks);
+  v->Field("excluded_ranks", &outcome->excluded_ranks);
+  v->Field("learning_rate", &outcome->learning_rate);
+  v->Field("gain", &outcome->gain);
+  v->Field("tau", &outcome->tau);
+  v->Field("orthogonality", &outcome->orthogonality);
+  v->Field("finished", &outcome->finished);
+  v->Field("message", &outcome->message);
+  v->Field("loss", &outcome->loss);
+  v->Field("combined_norm", &outcome->combined_norm);
+  v->Field("rule", &outcome->combination.rule);
+  v->Field("scope", &outcome->combination.scope);
+  v->Field("step_scale", &outcome->combination.step_scale);
+  v->Field("absent_tensors", &outcome->absent_tensors);
+  v->Field("differing_ranks", &outcome->differing_ranks);
+  v->Map("included", "session", &recorded->included,
+         [](auto* v, uint32_t* attempt) { v->Field("attempt", attempt); });
+}
+
+template <typename V>
+void UsedRowFields(V* v, UsedRow* row) {
+  v->Field("session", &row->session);
+  v->Field("round", &row->round);
+  v->Field("attempt", &row->attempt);
+}
+
+// A shadow rule and its memory, which a record has in two lists.
+struct Shadow {
+  RuleOptions rule;
+  std::vector<RuleState> memory;
+};
+
+// A shadow that has not been evaluated yet has no memory.
+std::vector<Shadow> ShadowsOf(const JobRecord& record) {
+  std::vector<Shadow> shadows;
+  for (size_t i = 0; i < record.shadow_rules.size(); ++i) {
+    shadows.push_back({record.shadow_rules[i], {}});
+    if (i < record.state.shadow_rules.size()) {
+      shadows.back().memory = record.state.shadow_rules[i];
+    }
   }
-  members.TakeList("included", [&](const JsonMembers& row) {
-    uint64_t session = 0;
-    uint32_t attempt = 0;
-    row.TakeInteger("session", &session);
-    row.TakeInteger("attempt", &attempt);
-    recorded.included[session] = attempt;
-  });
-  return recorded;
+  return shadows;
 }
 
-void ReadUsedRow(const JsonMembers& members, JobRecord* record) {
-  int32_t rank = 0;
-  UsedRow row;
-  members.TakeInteger("rank", &rank);
-  members.TakeInteger("session", &row.session);
-  members.TakeInteger("round", &row.round);
-  members.TakeInteger("attempt", &row.attempt);
-  record->used_rows[rank] = row;
+template <typename V>
+void RecordFields(V* v, JobRecord* record) {
+  v->Field("history", &record->history);
+  v->Field("line", &record->line);
+  v->Field("started", &record->started);
+  v->Field("num_steps", &record->num_steps);
+  v->Object("rule", [&](auto* v) { RuleFields(v, &record->rule); });
+  MemoryFields(v, &record->state.rule);
+  std::vector<Shadow> shadows = ShadowsOf(*record);
+  v->List("shadow_rules", &shadows, [](auto* v, Shadow* shadow) {
+    RuleFields(v, &shadow->rule);
+    MemoryFields(v, &shadow->memory);
+  });
+  if (V::kReads) {
+    for (Shadow& shadow : shadows) {
+      record->shadow_rules.push_back(shadow.rule);
+      record->state.shadow_rules.push_back(std::move(shadow.memory));
+    }
+  }
+  v->Object("step_scale",
+            [&](auto* v) { StepScaleFields(v, &record->state.step_scale); });
+  v->List("outcomes", &record->outcomes,
+          [](auto* v, RecordedOutcome* outcome) { OutcomeFields(v, outcome); });
+  v->Map("used_rows", "rank", &record->used_rows,
+         [](auto* v, UsedRow* row) { UsedRowFields(v, row); });
 }
 
-JobRecord ReadRecord(const JsonMembers& members) {
-  JobRecord record;
-  members.TakeInteger("history", &record.history);
-  if (members.Has("line")) members.TakeInteger("line", &record.line);
-  members.Take("started", &record.started);
-  members.TakeInteger("num_steps", &record.num_steps);
-  members.TakeObject(
-      "rule", [&](const JsonMembers& rule) { record.rule = ReadRule(rule); });
-  record.state.rule = ReadSegments(members, "state");
-  members.TakeList("shadow_rules", [&](const JsonMembers& shadow) {
-    record.shadow_rules.push_back(ReadRule(shadow));
-    record.state.shadow_rules.push_back(ReadSegments(shadow, "state"));
-  });
-  members.TakeObject("step_scale", [&](const JsonMembers& step_scale) {
-    record.state.step_scale = ReadStepScale(step_scale);
-  });
-  members.TakeList("outcomes", [&](const JsonMembers& outcome) {
-    record.outcomes.push_back(ReadOutcome(outcome));
-  });
-  members.TakeList("used_rows",
-                   [&](const JsonMembers& row) { ReadUsedRow(row, &record); });
-  return record;
-}
+// The lists as objects that templates can call with any visitor.
+constexpr auto kRecord = [](auto* v, JobRecord* r) { RecordFields(v, r); };
 
 // What a rule's memory of `before` is for `now`.
 std::vector<RuleState> Carried(const RuleOptions& before,
@@ -227,36 +167,7 @@ std::vector<RuleState> Carried(const RuleOptions& before,
 }  // namespace
 
 std::string JobRecordText(const JobRecord& record) {
-  Json shadows = Json::array();
-  for (size_t i = 0; i < record.shadow_rules.size(); ++i) {
-    Json shadow = RuleJson(record.shadow_rules[i]);
-    // A shadow that has not been evaluated yet has no memory.
-    shadow["state"] = i < record.state.shadow_rules.size()
-                          ? SegmentsJson(record.state.shadow_rules[i])
-                          : Json::array();
-    shadows.push_back(std::move(shadow));
-  }
-  Json outcomes = Json::array();
-  for (const RecordedOutcome& outcome : record.outcomes) {
-    outcomes.push_back(OutcomeJson(outcome));
-  }
-  Json used_rows = Json::array();
-  for (const auto& row : record.used_rows) {
-    used_rows.push_back(Json{{"rank", row.first},
-                             {"session", row.second.session},
-                             {"round", row.second.round},
-                             {"attempt", row.second.attempt}});
-  }
-  return JsonLine(Json{{"history", record.history},
-                       {"line", record.line},
-                       {"started", record.started},
-                       {"num_steps", record.num_steps},
-                       {"rule", RuleJson(record.rule)},
-                       {"state", SegmentsJson(record.state.rule)},
-                       {"shadow_rules", std::move(shadows)},
-                       {"step_scale", StepScaleJson(record.state.step_scale)},
-                       {"outcomes", std::move(outcomes)},
-                       {"used_rows", std::move(used_rows)}});
+  return JsonLine(JsonOf(record, kRecord));
 }
 
 std::string JobRecordText(JobRecord record, int64_t max_bytes, bool* cut) {
@@ -271,14 +182,9 @@ std::string JobRecordText(JobRecord record, int64_t max_bytes, bool* cut) {
 }
 
 absl::StatusOr<JobRecord> ParseJobRecord(absl::string_view text) {
-  const Json json = Json::parse(text.begin(), text.end(), nullptr,
-                                /*allow_exceptions=*/false);
-  if (!json.is_object()) {
-    return absl::DataLossError("the job's record is not a JSON object");
-  }
-  FieldErrors errors;
-  JobRecord record = ReadRecord(JsonMembers(json, "record.", &errors));
-  if (!errors.empty()) return errors.status();
+  JobRecord record;
+  AGG_RETURN_IF_ERROR(ReadJson(text, "the job's record is not a JSON object",
+                               "record.", kRecord, &record));
   return record;
 }
 
@@ -501,107 +407,83 @@ void CarryState(const CombineOptions& before, const CombineOptions& after,
 
 namespace {
 
-// A text of an older release lacks these.
-constexpr char kByzantineWorkers[] = "krum_byzantine_workers";
-constexpr char kSelected[] = "krum_selected";
-
 // Every field, and those that only some rules may have where they are set.
-Json RuleJson(const RuleChange& change) {
-  Json json{
-      {"rule", change.rule.value_or("")},
-      {"scope", change.scope.value_or("")},
-      {"step_scale", change.step_scale.value_or("")},
-      {"force_step_scale", change.force_step_scale.value_or(false)},
-      {"learning_rate", LosslessNumber(change.learning_rate.value_or(0))}};
-  json["adacons"] = change.adacons_beta.has_value();
-  json["adacons_beta"] = LosslessNumber(change.adacons_beta.value_or(0));
-  json["adacons_rescale"] = change.adacons_rescale.value_or("");
-  if (change.krum_byzantine_workers.has_value()) {
-    json[kByzantineWorkers] = *change.krum_byzantine_workers;
+template <typename V>
+void ChangeFields(V* v, RuleChange* change) {
+  v->Field("rule", &change->rule);
+  v->Field("scope", &change->scope);
+  v->Field("step_scale", &change->step_scale);
+  v->Field("force_step_scale", &change->force_step_scale);
+  v->Field("learning_rate", &change->learning_rate);
+  bool adacons = change->adacons_beta.has_value();
+  v->Field("adacons", &adacons);
+  if (adacons || !V::kReads) {
+    v->Field("adacons_beta", &change->adacons_beta);
+    v->Field("adacons_rescale", &change->adacons_rescale);
   }
-  if (change.krum_selected.has_value()) {
-    json[kSelected] = *change.krum_selected;
+  if (v->There("krum_byzantine_workers",
+               change->krum_byzantine_workers.has_value())) {
+    v->Field("krum_byzantine_workers", &change->krum_byzantine_workers);
   }
-  return json;
+  if (v->There("krum_selected", change->krum_selected.has_value())) {
+    v->Field("krum_selected", &change->krum_selected);
+  }
 }
 
-RuleChange ReadRuleChange(const JsonMembers& members) {
-  RuleChange change;
-  change.rule.emplace();
-  change.scope.emplace();
-  change.step_scale.emplace();
-  change.force_step_scale.emplace();
-  change.learning_rate.emplace();
-  members.Take("rule", &*change.rule);
-  members.Take("scope", &*change.scope);
-  members.Take("step_scale", &*change.step_scale);
-  members.Take("force_step_scale", &*change.force_step_scale);
-  members.Take("learning_rate", &*change.learning_rate);
-  bool adacons = false;
-  members.Take("adacons", &adacons);
-  if (adacons) {
-    change.adacons_beta.emplace();
-    change.adacons_rescale.emplace();
-    members.Take("adacons_beta", &*change.adacons_beta);
-    members.Take("adacons_rescale", &*change.adacons_rescale);
-  }
-  if (members.Has(kByzantineWorkers)) {
-    members.TakeInteger(kByzantineWorkers,
-                        &change.krum_byzantine_workers.emplace());
-  }
-  if (members.Has(kSelected)) {
-    members.TakeInteger(kSelected, &change.krum_selected.emplace());
-  }
-  return change;
-}
-
-constexpr char kEvicted[] = "evicted";  // a text of an older release lacks it
-
-Json EvictedList(const std::vector<EvictedSession>& evicted) {
-  Json list = Json::array();
-  for (const EvictedSession& one : evicted) {
-    list.push_back(Json{{"session", one.session}, {"reason", one.reason}});
-  }
-  return list;
-}
-
-constexpr char kReduction[] = "reduction";  // likewise
-
-Json ReductionJson(const KeptReduction& made) {
-  Json last = Json::array();
-  for (const auto& [rank, name] : made.last) {
-    last.push_back(
-        Json{{"rank", rank}, {"giver", name.giver}, {"call", name.call}});
-  }
-  return Json{{"sums", LosslessNumbers(made.sums)},
-              {"ranks", made.ranks},
-              {"left_out", made.left_out},
-              {"last", std::move(last)}};
-}
-
-KeptReduction ReadReduction(const JsonMembers& members) {
-  KeptReduction made;
-  members.Take("sums", &made.sums);
-  members.TakeIntegers("ranks", &made.ranks);
-  members.TakeIntegers("left_out", &made.left_out);
-  members.TakeList("last", [&](const JsonMembers& one) {
-    int32_t rank = 0;
-    GiverCall name;
-    one.TakeInteger("rank", &rank);
-    one.TakeInteger("giver", &name.giver);
-    one.TakeInteger("call", &name.call);
-    made.last[rank] = name;
+template <typename V>
+void ReductionFields(V* v, KeptReduction* made) {
+  v->Field("sums", &made->sums);
+  v->Field("ranks", &made->ranks);
+  v->Field("left_out", &made->left_out);
+  v->Map("last", "rank", &made->last, [](auto* v, GiverCall* call) {
+    v->Field("giver", &call->giver);
+    v->Field("call", &call->call);
   });
-  if (made.sums.empty()) members.Add("sums", "empty", "at least one");
-  if (made.ranks.empty()) members.Add("ranks", "empty", "at least one");
-  return made;
+  v->Check(!made->sums.empty(), "sums", "empty", "at least one");
+  v->Check(!made->ranks.empty(), "ranks", "empty", "at least one");
 }
 
-Json RuleList(const std::optional<RuleChange>& change) {
-  Json list = Json::array();
-  if (change.has_value()) list.push_back(RuleJson(*change));
-  return list;
+template <typename V>
+void ReductionField(V* v, std::shared_ptr<const KeptReduction>* reduction) {
+  if (!v->There("reduction", *reduction != nullptr)) return;
+  std::optional<KeptReduction> made;
+  if (*reduction != nullptr) made = **reduction;
+  v->AtMostOne("reduction", &made,
+               [](auto* v, KeptReduction* made) { ReductionFields(v, made); });
+  if (V::kReads && made.has_value()) {
+    *reduction = std::make_shared<const KeptReduction>(*std::move(made));
+  }
 }
+
+template <typename V>
+void ChangesFields(V* v, JobChanges* changes) {
+  const auto change = [](auto* v, RuleChange* change) {
+    ChangeFields(v, change);
+  };
+  v->Field("finished", &changes->finished);
+  v->Field("failed", &changes->failed);
+  v->Field("end_reason", &changes->end_reason);
+  v->AtMostOne("rule", &changes->rule, change);
+  v->AtMostOne("next_rule", &changes->next_rule, change);
+  v->Field("next_round", &changes->next_round);
+  if (v->There("evicted", !changes->evicted.empty())) {
+    v->List("evicted", &changes->evicted, [](auto* v, EvictedSession* one) {
+      v->Field("session", &one->session);
+      v->Field("reason", &one->reason);
+    });
+  }
+  ReductionField(v, &changes->reduction);
+}
+
+template <typename V>
+void FactsFields(V* v, JobFacts* facts) {
+  v->Field("epoch", &facts->epoch);
+  v->Field("number", &facts->number);
+  v->Field("text", &facts->text);
+}
+
+constexpr auto kChanges = [](auto* v, JobChanges* c) { ChangesFields(v, c); };
+constexpr auto kFacts = [](auto* v, JobFacts* facts) { FactsFields(v, facts); };
 
 }  // namespace
 
@@ -636,77 +518,31 @@ std::string JobChangesText(const JobChanges& changes) {
       changes.reduction == nullptr) {
     return "";
   }
-  Json json{{"finished", changes.finished},
-            {"failed", changes.failed},
-            {"end_reason", changes.end_reason},
-            {"rule", RuleList(changes.rule)},
-            {"next_rule", RuleList(changes.next_rule)},
-            {"next_round", changes.next_round}};
-  if (!changes.evicted.empty()) json[kEvicted] = EvictedList(changes.evicted);
-  if (changes.reduction != nullptr) {
-    json[kReduction] = Json::array({ReductionJson(*changes.reduction)});
-  }
-  return JsonLine(json);
+  return JsonLine(JsonOf(changes, kChanges));
 }
 
 absl::StatusOr<JobChanges> ParseJobChanges(absl::string_view text) {
   JobChanges changes;
   if (text.empty()) return changes;
-  const Json json = Json::parse(text.begin(), text.end(), nullptr,
-                                /*allow_exceptions=*/false);
-  if (!json.is_object()) {
-    return absl::DataLossError("the job's facts are not a JSON object");
-  }
-  FieldErrors errors;
-  const JsonMembers members(json, "facts.", &errors);
-  members.Take("finished", &changes.finished);
-  members.Take("failed", &changes.failed);
-  members.Take("end_reason", &changes.end_reason);
-  members.TakeList("rule", [&](const JsonMembers& rule) {
-    changes.rule = ReadRuleChange(rule);
-  });
-  members.TakeList("next_rule", [&](const JsonMembers& rule) {
-    changes.next_rule = ReadRuleChange(rule);
-  });
-  members.TakeInteger("next_round", &changes.next_round);
+  AGG_RETURN_IF_ERROR(ReadJson(text, "the job's facts are not a JSON object",
+                               "facts.", kChanges, &changes));
+  // The newest of them, and each once.
   std::vector<EvictedSession> evicted;
-  if (members.Has(kEvicted)) {
-    members.TakeList(kEvicted, [&](const JsonMembers& one) {
-      evicted.emplace_back();
-      one.TakeInteger("session", &evicted.back().session);
-      one.Take("reason", &evicted.back().reason);
-    });
-  }
-  if (members.Has(kReduction)) {
-    members.TakeList(kReduction, [&](const JsonMembers& one) {
-      changes.reduction =
-          std::make_shared<const KeptReduction>(ReadReduction(one));
-    });
-  }
-  if (!errors.empty()) return errors.status();
+  evicted.swap(changes.evicted);
   AddEvicted(evicted, &changes.evicted);
   return changes;
 }
 
 std::string FactsText(const JobFacts& facts) {
-  return JsonLine(Json{
-      {"epoch", facts.epoch}, {"number", facts.number}, {"text", facts.text}});
+  return JsonLine(JsonOf(facts, kFacts));
 }
 
 absl::StatusOr<JobFacts> ParseFacts(absl::string_view text) {
   JobFacts facts;
   if (text.empty()) return facts;
-  const Json json = Json::parse(text.begin(), text.end(), nullptr,
-                                /*allow_exceptions=*/false);
-  if (!json.is_object()) {
-    return absl::DataLossError("the checkpoint's facts are not a JSON object");
-  }
-  FieldErrors errors;
-  const JsonMembers members(json, "facts.", &errors);
-  members.TakeInteger("epoch", &facts.epoch);
-  members.TakeInteger("number", &facts.number);
-  members.Take("text", &facts.text);
-  if (!errors.empty()) return errors.status();
+  AGG_RETURN_IF_ERROR(ReadJson(text,
+                               "the checkpoint's facts are not a JSON object",
+                               "facts.", kFacts, &facts));
   return facts;
 }
 

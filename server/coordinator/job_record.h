@@ -28,7 +28,7 @@ namespace agg {
 struct JobRecord {
   uint64_t history = 0;  // the epoch of the last seed or rewind
   // The epoch of the last seed, or of a person's word to go on from another
-  // checkpoint: where the job's line begins. 0: not known (an older release).
+  // checkpoint: where the job's line begins. 0: not known.
   uint64_t line = 0;
   bool started = false;   // enough workers have been in once
   int64_t num_steps = 0;  // applied, for the optimizer's bias correction

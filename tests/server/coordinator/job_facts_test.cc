@@ -79,12 +79,56 @@ TEST(JobFactsTest, KrumReadsBackAndMayBeMissing) {
   const auto made = ChangedCombination(options, *read->rule, /*workers=*/8);
   ASSERT_TRUE(made.ok()) << made.status();
   EXPECT_EQ(made->rule.krum.selected, 4);
-  // As a release wrote it that had no Krum.
+  // Of a rule that is not Krum.
   options.rule.rule = FindRule("mean");
   changes.rule = ChangeTo(options);
   const std::string text = JobChangesText(changes);
   EXPECT_THAT(text, testing::Not(testing::HasSubstr("krum")));
   EXPECT_TRUE(ParseJobChanges(text).ok());
+}
+
+// Checkpoints of today's releases are read by tomorrow's.
+TEST(JobFactsTest, TheirTextStaysByteForByte) {
+  JobChanges changes;
+  changes.finished = true;
+  changes.end_reason = "done";
+  RuleChange krum;
+  krum.rule = "multi_krum";
+  krum.learning_rate = 0.5;
+  krum.krum_byzantine_workers = 3;
+  krum.krum_selected = 4;
+  changes.rule = krum;
+  RuleChange adacons;
+  adacons.scope = "global";
+  adacons.adacons_beta = 0.25;
+  adacons.adacons_rescale = "match_mean";
+  changes.next_rule = adacons;
+  changes.next_round = 12;
+  EXPECT_EQ(
+      JobChangesText(changes),
+      R"({"finished": true, "failed": false, "end_reason": "done", "rule": [)"
+      R"({"rule": "multi_krum", "scope": "", "step_scale": "", )"
+      R"("force_step_scale": false, "learning_rate": 0.5, "adacons": false, )"
+      R"("adacons_beta": 0.0, "adacons_rescale": "", )"
+      R"("krum_byzantine_workers": 3, "krum_selected": 4}], )"
+      R"("next_rule": [{"rule": "", "scope": "global", "step_scale": "", )"
+      R"("force_step_scale": false, "learning_rate": 0.0, "adacons": true, )"
+      R"("adacons_beta": 0.25, "adacons_rescale": "match_mean"}], )"
+      R"("next_round": 12})");
+  JobChanges more;
+  more.evicted = {{5, "a"}};
+  KeptReduction made;
+  made.sums = {0.5};
+  made.ranks = {0, 2};
+  made.last = {{2, {7, 1}}};
+  more.reduction = std::make_shared<const KeptReduction>(made);
+  EXPECT_EQ(
+      JobChangesText(more),
+      R"({"finished": false, "failed": false, "end_reason": "", "rule": [], )"
+      R"("next_rule": [], "next_round": 0, )"
+      R"("evicted": [{"session": 5, "reason": "a"}], )"
+      R"("reduction": [{"sums": [0.5], "ranks": [0, 2], "left_out": [], )"
+      R"("last": [{"rank": 2, "giver": 7, "call": 1}]}]})");
 }
 
 TEST(JobFactsTest, TheLastReductionReadsBackToTheBit) {
