@@ -122,9 +122,8 @@ absl::Status CheckTexts(const v1::SetRuleRequest& request) {
 
 AdminService::AdminService(const AdminOptions& options,
                            Coordinator* coordinator)
-    : options_(options),
-      coordinator_(coordinator),
-      not_here_(NotTheCoordinator(options.self, options.job)) {}
+    : CoordinatorCalls(options.self, options.job, coordinator, options.gate),
+      options_(options) {}
 
 // A call that changes something: admitted, logged, audited when its outcome is
 // known, and answered, each exactly once.
@@ -137,7 +136,7 @@ class AdminService::Change {
       : service_(service),
         context_(context),
         action_(std::move(action)),
-        caller_(AdmitCall(*service->options_.gate, *context, method)),
+        caller_(AdmitCall(*service->gate_, *context, method)),
         reply_(reply) {}
 
   // Why the call ends before it changes anything: it is not admitted, or `here`
@@ -174,8 +173,8 @@ class AdminService::Change {
   using Auditor = std::function<void(const absl::Status&)>;
 
   Auditor Audit(const std::string& detail, int32_t rank) const {
-    return [gate = service_->options_.gate, caller = *caller_, action = action_,
-            detail, rank](const absl::Status& status) {
+    return [gate = service_->gate_, caller = *caller_, action = action_, detail,
+            rank](const absl::Status& status) {
       AuditEvent event;
       event.action = action;
       event.detail = detail;
@@ -190,11 +189,7 @@ class AdminService::Change {
     reactor_ = poll.get();
     return [poll, audit](const absl::StatusOr<Result>& result) {
       audit(result.status());
-      if (result.ok()) {
-        poll->Answer(ToReply(*result));
-      } else {
-        poll->Answer(result.status());
-      }
+      poll->AnswerAs(result, [](const Result& r) { return ToReply(r); });
     };
   }
 
@@ -385,91 +380,81 @@ v1::AuditRecord ToProto(const AuditEvent& event) {
 
 }  // namespace
 
-absl::Status AdminService::Admit(const grpc::CallbackServerContext& context,
-                                 absl::string_view method) const {
-  return AdmitCall(*options_.gate, context, method).status();
-}
-
 grpc::ServerUnaryReactor* AdminService::ListTensors(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
     grpc::ByteBuffer* reply) {
-  const absl::Status admitted = Admit(*context, "agg.v1.Admin/ListTensors");
-  if (!admitted.ok()) return AnswerNow<grpc::ByteBuffer>(reply, admitted);
-  if (coordinator_ == nullptr) {
-    return AnswerNow<grpc::ByteBuffer>(reply, not_here_);
-  }
-  v1::ListTensorsRequest nothing;
-  const absl::Status parsed = ParseRaw(request, &nothing);
-  if (!parsed.ok()) return AnswerNow<grpc::ByteBuffer>(reply, parsed);
-  const absl::StatusOr<JoinResult> job = coordinator_->Observe();
-  if (!job.ok()) return AnswerNow<grpc::ByteBuffer>(reply, job.status());
-  absl::StatusOr<grpc::ByteBuffer> answer = absl::UnknownError("");
-  {
-    MutexLock lock(&describing_);
-    const absl::StatusOr<v1::ListTensorsReply> tensors =
-        DescribeTensors(*job->manifest, options_.self.num_shards,
-                        coordinator_->TensorOrthogonality());
-    if (tensors.ok()) {
-      answer = RawMessage(*tensors);
-    } else {
-      answer = tensors.status();
+  return Serve(reply, [&](const auto& poll) -> absl::Status {
+    AGG_RETURN_IF_ERROR(Admit(*context, "agg.v1.Admin/ListTensors").status());
+    v1::ListTensorsRequest nothing;
+    AGG_RETURN_IF_ERROR(ParseRaw(request, &nothing));
+    AGG_ASSIGN_OR_RETURN(const JoinResult job, coordinator_->Observe());
+    {
+      MutexLock lock(&describing_);
+      poll->AnswerAs(DescribeTensors(*job.manifest, options_.self.num_shards,
+                                     coordinator_->TensorOrthogonality()),
+                     RawMessage);
     }
-  }
-  AskForTrim();
-  return AnswerNow<grpc::ByteBuffer>(reply, std::move(answer));
+    AskForTrim();
+    return absl::OkStatus();
+  });
 }
 
 grpc::ServerUnaryReactor* AdminService::ListRounds(
     grpc::CallbackServerContext* context, const v1::ListRoundsRequest* request,
     v1::ListRoundsReply* reply) {
-  const absl::Status admitted = Admit(*context, "agg.v1.Admin/ListRounds");
-  if (!admitted.ok()) return AnswerNow<v1::ListRoundsReply>(reply, admitted);
-  if (coordinator_ == nullptr) {
-    return AnswerNow<v1::ListRoundsReply>(reply, not_here_);
-  }
-  const std::vector<RoundRecord> rounds = coordinator_->Rounds();
-  size_t first = 0;
-  if (request->limit() > 0 &&
-      rounds.size() > static_cast<size_t>(request->limit())) {
-    first = rounds.size() - static_cast<size_t>(request->limit());
-  }
-  v1::ListRoundsReply answer;
-  for (size_t i = first; i < rounds.size(); ++i) {
-    if (!IsAfter(rounds[i].outcome, *request)) continue;
-    *answer.add_rounds() = ToProto(rounds[i]);
-  }
-  return AnswerNow<v1::ListRoundsReply>(reply, answer);
+  return Serve(reply, [&](const auto& poll) -> absl::Status {
+    AGG_RETURN_IF_ERROR(Admit(*context, "agg.v1.Admin/ListRounds").status());
+    const std::vector<RoundRecord> rounds = coordinator_->Rounds();
+    size_t first = 0;
+    if (request->limit() > 0 &&
+        rounds.size() > static_cast<size_t>(request->limit())) {
+      first = rounds.size() - static_cast<size_t>(request->limit());
+    }
+    v1::ListRoundsReply answer;
+    for (size_t i = first; i < rounds.size(); ++i) {
+      if (!IsAfter(rounds[i].outcome, *request)) continue;
+      *answer.add_rounds() = ToProto(rounds[i]);
+    }
+    poll->Answer(std::move(answer));
+    return absl::OkStatus();
+  });
 }
 
 grpc::ServerUnaryReactor* AdminService::GetVersion(
     grpc::CallbackServerContext* context, const v1::GetVersionRequest*,
     v1::GetVersionReply* reply) {
-  const absl::Status admitted = Admit(*context, "agg.v1.Admin/GetVersion");
-  if (!admitted.ok()) return AnswerNow<v1::GetVersionReply>(reply, admitted);
-  v1::GetVersionReply answer;
-  answer.set_version(options_.version);
-  answer.set_protocol_version(kProtocolVersion);
-  answer.set_job(options_.job.job);
-  answer.set_ordinal(options_.self.ordinal);
-  answer.set_num_shards(options_.self.num_shards);
-  answer.set_fingerprint(options_.self.fingerprint);
-  answer.set_backend(options_.self.backend);
-  answer.set_log_level(std::string(LogLevelName(GetLogLevel())));
-  return AnswerNow<v1::GetVersionReply>(reply, answer);
+  return Serve(reply, [&](const auto& poll) -> absl::Status {
+    AGG_RETURN_IF_ERROR(
+        AdmitCall(*gate_, *context, "agg.v1.Admin/GetVersion").status());
+    v1::GetVersionReply answer;
+    answer.set_version(options_.version);
+    answer.set_protocol_version(kProtocolVersion);
+    answer.set_job(options_.job.job);
+    answer.set_ordinal(options_.self.ordinal);
+    answer.set_num_shards(options_.self.num_shards);
+    answer.set_fingerprint(options_.self.fingerprint);
+    answer.set_backend(options_.self.backend);
+    answer.set_log_level(std::string(LogLevelName(GetLogLevel())));
+    poll->Answer(std::move(answer));
+    return absl::OkStatus();
+  });
 }
 
 grpc::ServerUnaryReactor* AdminService::ListAudit(
     grpc::CallbackServerContext* context, const v1::ListAuditRequest* request,
     v1::ListAuditReply* reply) {
-  const absl::Status admitted = Admit(*context, "agg.v1.Admin/ListAudit");
-  if (!admitted.ok()) return AnswerNow<v1::ListAuditReply>(reply, admitted);
-  const size_t limit =
-      request->limit() > 0 ? static_cast<size_t>(request->limit()) : 0;
-  v1::ListAuditReply answer;
-  for (const AuditEvent& event : options_.gate->Events(limit)) {
-    *answer.add_records() = ToProto(event);
-  }
-  return AnswerNow<v1::ListAuditReply>(reply, answer);
+  return Serve(reply, [&](const auto& poll) -> absl::Status {
+    AGG_RETURN_IF_ERROR(
+        AdmitCall(*gate_, *context, "agg.v1.Admin/ListAudit").status());
+    const size_t limit =
+        request->limit() > 0 ? static_cast<size_t>(request->limit()) : 0;
+    v1::ListAuditReply answer;
+    for (const AuditEvent& event : gate_->Events(limit)) {
+      *answer.add_records() = ToProto(event);
+    }
+    poll->Answer(std::move(answer));
+    return absl::OkStatus();
+  });
 }
 
 }  // namespace agg

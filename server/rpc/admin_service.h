@@ -15,6 +15,7 @@
 #include "server/base/mutex.h"
 #include "server/coordinator/coordinator.h"
 #include "server/rpc/admit_call.h"
+#include "server/rpc/coordinator_service.h"
 #include "server/rpc/job_conversion.h"
 
 namespace agg {
@@ -36,7 +37,7 @@ using AdminMethods =
     v1::Admin::WithRawCallbackMethod_ListTensors<v1::Admin::CallbackService>;
 
 // Thread-safe. Translates, logs who asked for what, and decides nothing.
-class AdminService : public AdminMethods {
+class AdminService : public AdminMethods, private CoordinatorCalls {
  public:
   // `coordinator` is null on other shards than 0: calls that need it get
   // NotTheCoordinator. It outlives the service, which outlives its server.
@@ -82,11 +83,7 @@ class AdminService : public AdminMethods {
                                       const v1::ListAuditRequest* request,
                                       v1::ListAuditReply* reply) override;
 
-  absl::Status Admit(const grpc::CallbackServerContext& context,
-                     absl::string_view method) const;
   const AdminOptions options_;
-  Coordinator* const coordinator_;
-  const absl::Status not_here_;  // why there is no coordinator
   std::atomic<bool> drain_requested_{false};
   Mutex describing_;  // one list of tensors is made at a time
 };

@@ -4,6 +4,8 @@
 #include "server/rpc/coordinator_service.h"
 
 #include <algorithm>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -52,47 +54,52 @@ v1::ReduceReply ReplyOf(const ReduceAnswer& answer) {
 
 }  // namespace
 
-ReductionService::ReductionService(const ShardIdentity& self,
+CoordinatorCalls::CoordinatorCalls(const ShardIdentity& self,
                                    const JobInfo& job, Coordinator* coordinator,
                                    const CallerGate* gate)
     : coordinator_(coordinator),
       not_here_(NotTheCoordinator(self, job)),
       gate_(gate) {}
 
+absl::StatusOr<Caller> CoordinatorCalls::Admit(
+    const grpc::CallbackServerContext& context,
+    absl::string_view method) const {
+  absl::StatusOr<Caller> caller = AdmitCall(*gate_, context, method);
+  if (caller.ok() && coordinator_ == nullptr) return not_here_;
+  return caller;
+}
+
+absl::Status CoordinatorCalls::CheckSession(const Caller& caller,
+                                            std::optional<uint64_t> epoch,
+                                            uint64_t session,
+                                            absl::string_view method) const {
+  if (!caller.known) return absl::OkStatus();
+  return gate_->CheckSession(caller, coordinator_->OwnerOf(epoch, session),
+                             method, session);
+}
+
 grpc::ServerUnaryReactor* ReductionService::Reduce(
     grpc::CallbackServerContext* context, const v1::ReduceRequest* request,
     v1::ReduceReply* reply) {
-  const absl::StatusOr<Caller> caller = AdmitCall(*gate_, *context, kReduce);
-  if (!caller.ok()) return AnswerNow<v1::ReduceReply>(reply, caller.status());
-  if (coordinator_ == nullptr) {
-    return AnswerNow<v1::ReduceReply>(reply, not_here_);
-  }
-  v1::ReduceRequest asked = TakeMessage(request);
-  if (caller->known) {
-    const absl::Status status = gate_->CheckSession(
-        *caller, coordinator_->OwnerOf(asked.epoch(), asked.session()), kReduce,
-        asked.session());
-    if (!status.ok()) return AnswerNow<v1::ReduceReply>(reply, status);
-  }
-  ReduceCall call;
-  call.session = asked.session();
-  call.name = {asked.giver(), asked.call()};
-  call.withdraw = asked.withdraw();
-  call.what = std::move(*asked.mutable_what());
-  call.values.assign(asked.values().begin(), asked.values().end());
-  auto poll = LongPoll<v1::ReduceReply>::Make(reply);
-  auto* reactor = poll.get();
-  const uint64_t number =
-      coordinator_->Reduce(asked.epoch(), std::move(call),
-                           [poll](const absl::StatusOr<ReduceAnswer>& answer) {
-                             if (answer.ok()) {
-                               poll->Answer(ReplyOf(*answer));
-                             } else {
-                               poll->Answer(answer.status());
-                             }
-                           });
-  poll->set_on_gone([this, number] { coordinator_->CancelReduce(number); });
-  return reactor;
+  return Serve(reply, [&](const auto& poll) -> absl::Status {
+    AGG_ASSIGN_OR_RETURN(const Caller caller, Admit(*context, kReduce));
+    v1::ReduceRequest asked = TakeMessage(request);
+    AGG_RETURN_IF_ERROR(
+        CheckSession(caller, asked.epoch(), asked.session(), kReduce));
+    ReduceCall call;
+    call.session = asked.session();
+    call.name = {asked.giver(), asked.call()};
+    call.withdraw = asked.withdraw();
+    call.what = std::move(*asked.mutable_what());
+    call.values.assign(asked.values().begin(), asked.values().end());
+    const uint64_t number = coordinator_->Reduce(
+        asked.epoch(), std::move(call),
+        [poll](const absl::StatusOr<ReduceAnswer>& answer) {
+          poll->AnswerAs(answer, ReplyOf);
+        });
+    poll->set_on_gone([this, number] { coordinator_->CancelReduce(number); });
+    return absl::OkStatus();
+  });
 }
 
 // An entry is as old as its manifest: nobody has to say that it is done.
@@ -281,14 +288,13 @@ std::string Traceparent(const grpc::CallbackServerContext& context) {
   return IsTraceparent(text) ? std::string(text) : "";
 }
 
-template <typename Reply>
-void AnswerOutcome(const std::shared_ptr<LongPoll<Reply>>& poll,
-                   const absl::StatusOr<RoundResult>& outcome) {
-  if (outcome.ok()) {
-    poll->Answer(ToProto(*outcome));
-  } else {
-    poll->Answer(outcome.status());
-  }
+// What answers a call with the outcome of its round.
+std::function<void(const absl::StatusOr<RoundResult>&)> OutcomeTo(
+    const std::shared_ptr<LongPoll<v1::RoundOutcome>>& poll) {
+  return [poll](const absl::StatusOr<RoundResult>& outcome) {
+    poll->AnswerAs(outcome,
+                   [](const RoundResult& result) { return ToProto(result); });
+  };
 }
 
 }  // namespace
@@ -305,10 +311,8 @@ CoordinatorService::CoordinatorService(const ShardIdentity& self,
                                        Coordinator* coordinator,
                                        OpenStreams* open,
                                        const CallerGate* gate)
-    : coordinator_(coordinator),
-      not_here_(NotTheCoordinator(self, job)),
+    : CoordinatorCalls(self, job, coordinator, gate),
       open_(open),
-      gate_(gate),
       job_(std::make_shared<const JobInfo>(job)) {}
 
 void CoordinatorService::SetShards(const std::vector<std::string>& shards) {
@@ -321,15 +325,6 @@ void CoordinatorService::SetShards(const std::vector<std::string>& shards) {
 std::shared_ptr<const JobInfo> CoordinatorService::job() {
   MutexLock lock(&mutex_);
   return job_;
-}
-
-absl::Status CoordinatorService::CheckSession(const Caller& caller,
-                                              std::optional<uint64_t> epoch,
-                                              uint64_t session,
-                                              absl::string_view method) const {
-  if (!caller.known) return absl::OkStatus();
-  return gate_->CheckSession(caller, coordinator_->OwnerOf(epoch, session),
-                             method, session);
 }
 
 // What a Join came to. One that has to be repeated is none yet.
@@ -398,57 +393,45 @@ grpc::ByteBuffer CoordinatorService::JoinReplyOf(const JoinResult& result,
 grpc::ServerUnaryReactor* CoordinatorService::Join(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
     grpc::ByteBuffer* reply) {
-  const absl::StatusOr<Caller> caller = AdmitCall(*gate_, *context, kJoin);
-  if (!caller.ok()) return AnswerNow<grpc::ByteBuffer>(reply, caller.status());
-  if (coordinator_ == nullptr) {
-    return AnswerNow<grpc::ByteBuffer>(reply, not_here_);
-  }
-  const auto job = this->job();
-  absl::StatusOr<JoinCall> call = ReadJoin(request, *caller, *job);
-  if (!call.ok()) return AnswerNow<grpc::ByteBuffer>(reply, call.status());
-  auto poll = LongPoll<grpc::ByteBuffer>::Make(reply);
-  auto* reactor = poll.get();
-  const int32_t rank = call->rank;
-  const bool large = call->manifest->tensors.size() > kManyTensors;
-  coordinator_->Join(
-      *std::move(call),
-      [this, poll, job, caller = *caller, rank,
-       large](absl::StatusOr<JoinResult> result) {
-        NoteJoin(caller, rank, result);
-        if (large) AskForTrim();
-        if (result.ok()) {
-          poll->Answer(JoinReplyOf(*result, *job));
-        } else {
-          poll->Answer(result.status());
-        }
-      },
-      [poll] { return poll->answered(); });
-  return reactor;
+  return Serve(reply, [&](const auto& poll) -> absl::Status {
+    AGG_ASSIGN_OR_RETURN(const Caller caller, Admit(*context, kJoin));
+    const auto job = this->job();
+    AGG_ASSIGN_OR_RETURN(JoinCall call, ReadJoin(request, caller, *job));
+    const int32_t rank = call.rank;
+    const bool large = call.manifest->tensors.size() > kManyTensors;
+    coordinator_->Join(
+        std::move(call),
+        [this, poll, job, caller, rank,
+         large](const absl::StatusOr<JoinResult>& result) {
+          NoteJoin(caller, rank, result);
+          if (large) AskForTrim();
+          poll->AnswerAs(result, [&](const JoinResult& joined) {
+            return JoinReplyOf(joined, *job);
+          });
+        },
+        [poll] { return poll->answered(); });
+    return absl::OkStatus();
+  });
 }
 
 grpc::ServerUnaryReactor* CoordinatorService::Observe(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
     grpc::ByteBuffer* reply) {
-  const absl::StatusOr<Caller> caller =
-      AdmitCall(*gate_, *context, "agg.v1.Coordinator/Observe");
-  if (!caller.ok()) return AnswerNow<grpc::ByteBuffer>(reply, caller.status());
-  if (coordinator_ == nullptr) {
-    return AnswerNow<grpc::ByteBuffer>(reply, not_here_);
-  }
-  v1::ObserveRequest message;
-  absl::Status status = ParseRaw(request, &message);
-  if (status.ok()) status = CheckVersion(message.protocol_version());
-  if (!status.ok()) return AnswerNow<grpc::ByteBuffer>(reply, status);
-  const absl::StatusOr<JoinResult> result = coordinator_->Observe();
-  if (!result.ok()) return AnswerNow<grpc::ByteBuffer>(reply, result.status());
-  return AnswerNow<grpc::ByteBuffer>(reply, JoinReplyOf(*result, *job()));
+  return Serve(reply, [&](const auto& poll) -> absl::Status {
+    AGG_RETURN_IF_ERROR(Admit(*context, "agg.v1.Coordinator/Observe").status());
+    v1::ObserveRequest message;
+    AGG_RETURN_IF_ERROR(ParseRaw(request, &message));
+    AGG_RETURN_IF_ERROR(CheckVersion(message.protocol_version()));
+    AGG_ASSIGN_OR_RETURN(const JoinResult result, coordinator_->Observe());
+    poll->Answer(JoinReplyOf(result, *job()));
+    return absl::OkStatus();
+  });
 }
 
 grpc::ServerBidiReactor<v1::LeaseRenewal, v1::JobEvent>*
 CoordinatorService::Attend(grpc::CallbackServerContext* context) {
-  const absl::StatusOr<Caller> caller = AdmitCall(*gate_, *context, kAttend);
+  const absl::StatusOr<Caller> caller = Admit(*context, kAttend);
   if (!caller.ok()) return AttendStream::Refuse(caller.status(), open_);
-  if (coordinator_ == nullptr) return AttendStream::Refuse(not_here_, open_);
   return AttendStream::Start(
       coordinator_, open_,
       [this, caller = *caller](uint64_t epoch, uint64_t session) {
@@ -459,97 +442,72 @@ CoordinatorService::Attend(grpc::CallbackServerContext* context) {
 grpc::ServerUnaryReactor* CoordinatorService::Commit(
     grpc::CallbackServerContext* context, const v1::CommitRequest* request,
     v1::RoundOutcome* reply) {
-  const absl::StatusOr<Caller> caller =
-      AdmitCall(*gate_, *context, "agg.v1.Coordinator/Commit");
-  if (!caller.ok()) return AnswerNow<v1::RoundOutcome>(reply, caller.status());
-  if (coordinator_ == nullptr) {
-    return AnswerNow<v1::RoundOutcome>(reply, not_here_);
-  }
-  absl::StatusOr<CommitCall> call = FromProto(TakeMessage(request));
-  absl::Status status = call.status();
-  if (status.ok()) {
-    status = CheckSession(*caller, call->epoch, call->session,
-                          "agg.v1.Coordinator/Commit");
-  }
-  if (!status.ok()) return AnswerNow<v1::RoundOutcome>(reply, status);
-  call->info.traceparent = Traceparent(*context);
-  auto poll = LongPoll<v1::RoundOutcome>::Make(reply);
-  auto* reactor = poll.get();
-  const uint64_t number =
-      coordinator_->Commit(*call, [poll](absl::StatusOr<RoundResult> outcome) {
-        AnswerOutcome(poll, outcome);
-      });
-  poll->set_on_gone([this, number] { coordinator_->CancelWait(number); });
-  return reactor;
+  return Serve(reply, [&](const auto& poll) -> absl::Status {
+    constexpr char kCommit[] = "agg.v1.Coordinator/Commit";
+    AGG_ASSIGN_OR_RETURN(const Caller caller, Admit(*context, kCommit));
+    AGG_ASSIGN_OR_RETURN(CommitCall call, FromProto(TakeMessage(request)));
+    AGG_RETURN_IF_ERROR(
+        CheckSession(caller, call.epoch, call.session, kCommit));
+    call.info.traceparent = Traceparent(*context);
+    const uint64_t number = coordinator_->Commit(call, OutcomeTo(poll));
+    poll->set_on_gone([this, number] { coordinator_->CancelWait(number); });
+    return absl::OkStatus();
+  });
 }
 
 grpc::ServerUnaryReactor* CoordinatorService::WaitRound(
     grpc::CallbackServerContext* context, const v1::WaitRequest* request,
     v1::RoundOutcome* reply) {
-  const absl::StatusOr<Caller> caller =
-      AdmitCall(*gate_, *context, "agg.v1.Coordinator/WaitRound");
-  if (!caller.ok()) return AnswerNow<v1::RoundOutcome>(reply, caller.status());
-  if (coordinator_ == nullptr) {
-    return AnswerNow<v1::RoundOutcome>(reply, not_here_);
-  }
-  const v1::WaitRequest wait = TakeMessage(request);
-  if (wait.session() != 0) {
-    std::optional<uint64_t> epoch;
-    if (wait.epoch() != 0) epoch = wait.epoch();
-    const absl::Status status = CheckSession(*caller, epoch, wait.session(),
-                                             "agg.v1.Coordinator/WaitRound");
-    if (!status.ok()) return AnswerNow<v1::RoundOutcome>(reply, status);
-  }
-  auto poll = LongPoll<v1::RoundOutcome>::Make(reply);
-  auto* reactor = poll.get();
-  const uint64_t number = coordinator_->WaitRound(
-      wait.epoch(),
-      {PushKind::kGradient, wait.round(), wait.session(), wait.attempt()},
-      [poll](absl::StatusOr<RoundResult> outcome) {
-        AnswerOutcome(poll, outcome);
-      });
-  poll->set_on_gone([this, number] { coordinator_->CancelWait(number); });
-  return reactor;
+  return Serve(reply, [&](const auto& poll) -> absl::Status {
+    constexpr char kWaitRound[] = "agg.v1.Coordinator/WaitRound";
+    AGG_ASSIGN_OR_RETURN(const Caller caller, Admit(*context, kWaitRound));
+    const v1::WaitRequest wait = TakeMessage(request);
+    if (wait.session() != 0) {
+      std::optional<uint64_t> epoch;
+      if (wait.epoch() != 0) epoch = wait.epoch();
+      AGG_RETURN_IF_ERROR(
+          CheckSession(caller, epoch, wait.session(), kWaitRound));
+    }
+    const uint64_t number = coordinator_->WaitRound(
+        wait.epoch(),
+        {PushKind::kGradient, wait.round(), wait.session(), wait.attempt()},
+        OutcomeTo(poll));
+    poll->set_on_gone([this, number] { coordinator_->CancelWait(number); });
+    return absl::OkStatus();
+  });
 }
 
 grpc::ServerUnaryReactor* CoordinatorService::Leave(
     grpc::CallbackServerContext* context, const v1::LeaveRequest* request,
     v1::LeaveReply* reply) {
-  const absl::StatusOr<Caller> caller =
-      AdmitCall(*gate_, *context, "agg.v1.Coordinator/Leave");
-  if (!caller.ok()) return AnswerNow<v1::LeaveReply>(reply, caller.status());
-  if (coordinator_ == nullptr) {
-    return AnswerNow<v1::LeaveReply>(reply, not_here_);
-  }
-  const v1::LeaveRequest leave = TakeMessage(request);
-  const absl::Status status = CheckSession(
-      *caller, leave.epoch(), leave.session(), "agg.v1.Coordinator/Leave");
-  if (!status.ok()) return AnswerNow<v1::LeaveReply>(reply, status);
-  auto poll = LongPoll<v1::LeaveReply>::Make(reply);
-  auto* reactor = poll.get();
-  coordinator_->Leave(leave.epoch(), leave.session(),
-                      [poll](const absl::Status& status) {
-                        if (status.ok()) {
-                          poll->Answer(v1::LeaveReply());
-                        } else {
-                          poll->Answer(status);
-                        }
-                      });
-  return reactor;
+  return Serve(reply, [&](const auto& poll) -> absl::Status {
+    constexpr char kLeave[] = "agg.v1.Coordinator/Leave";
+    AGG_ASSIGN_OR_RETURN(const Caller caller, Admit(*context, kLeave));
+    const v1::LeaveRequest leave = TakeMessage(request);
+    AGG_RETURN_IF_ERROR(
+        CheckSession(caller, leave.epoch(), leave.session(), kLeave));
+    coordinator_->Leave(leave.epoch(), leave.session(),
+                        [poll](const absl::Status& status) {
+                          if (status.ok()) {
+                            poll->Answer(v1::LeaveReply());
+                          } else {
+                            poll->Answer(status);
+                          }
+                        });
+    return absl::OkStatus();
+  });
 }
 
 grpc::ServerUnaryReactor* CoordinatorService::GetStatus(
     grpc::CallbackServerContext* context, const v1::StatusRequest*,
     v1::StatusReply* reply) {
-  const absl::StatusOr<Caller> caller =
-      AdmitCall(*gate_, *context, "agg.v1.Coordinator/GetStatus");
-  if (!caller.ok()) return AnswerNow<v1::StatusReply>(reply, caller.status());
-  if (coordinator_ == nullptr) {
-    return AnswerNow<v1::StatusReply>(reply, not_here_);
-  }
-  return AnswerNow<v1::StatusReply>(
-      reply,
-      ToProto(coordinator_->Status(), coordinator_->LastOutcome(), *job()));
+  return Serve(reply, [&](const auto& poll) -> absl::Status {
+    AGG_RETURN_IF_ERROR(
+        Admit(*context, "agg.v1.Coordinator/GetStatus").status());
+    poll->Answer(
+        ToProto(coordinator_->Status(), coordinator_->LastOutcome(), *job()));
+    return absl::OkStatus();
+  });
 }
 
 }  // namespace agg

@@ -30,24 +30,42 @@
 
 namespace agg {
 
+// What services have whose calls are for the coordinator.
+class CoordinatorCalls {
+ protected:
+  // `coordinator` is null on other shards than 0: every call gets
+  // NotTheCoordinator. It and `gate` outlive the service.
+  CoordinatorCalls(const ShardIdentity& self, const JobInfo& job,
+                   Coordinator* coordinator, const CallerGate* gate);
+
+  // Who calls; AdmitCall's errors, and NotTheCoordinator.
+  absl::StatusOr<Caller> Admit(const grpc::CallbackServerContext& context,
+                               absl::string_view method) const;
+  // Whether the session is the caller's to use (P45). `epoch`: nothing is any.
+  absl::Status CheckSession(const Caller& caller, std::optional<uint64_t> epoch,
+                            uint64_t session, absl::string_view method) const;
+
+  Coordinator* const coordinator_;
+  const absl::Status not_here_;  // why coordinator_ is null
+  const CallerGate* const gate_;
+};
+
 // Serves the Reductions of proto/reduction.proto, on every shard; others than
 // shard 0 say where the coordinator is.
 //
 // Thread-safe. Translates, and decides nothing.
-class ReductionService : public v1::Reductions::CallbackService {
+class ReductionService : public v1::Reductions::CallbackService,
+                         private CoordinatorCalls {
  public:
   // Takes what CoordinatorService takes.
   ReductionService(const ShardIdentity& self, const JobInfo& job,
-                   Coordinator* coordinator, const CallerGate* gate);
+                   Coordinator* coordinator, const CallerGate* gate)
+      : CoordinatorCalls(self, job, coordinator, gate) {}
 
  private:
   grpc::ServerUnaryReactor* Reduce(grpc::CallbackServerContext* context,
                                    const v1::ReduceRequest* request,
                                    v1::ReduceReply* reply) override;
-
-  Coordinator* const coordinator_;
-  const absl::Status not_here_;  // why coordinator_ is null
-  const CallerGate* const gate_;
 };
 
 // The manifests that workers bring: each is there once, however many bring it,
@@ -142,11 +160,10 @@ using CoordinatorMethods = v1::Coordinator::WithRawCallbackMethod_Join<
 
 // Thread-safe. Translates; decides nothing but the protocol version, and
 // whether the manifest fits into the messages between shards.
-class CoordinatorService : public CoordinatorMethods {
+class CoordinatorService : public CoordinatorMethods, private CoordinatorCalls {
  public:
-  // `coordinator` is null on other shards than 0: every call gets
-  // NotTheCoordinator. It, `open` and `gate` outlive the service, which
-  // outlives its server.
+  // As CoordinatorCalls; `open` outlives the service, too, which outlives its
+  // server.
   CoordinatorService(const ShardIdentity& self, const JobInfo& job,
                      Coordinator* coordinator, OpenStreams* open,
                      const CallerGate* gate);
@@ -176,9 +193,6 @@ class CoordinatorService : public CoordinatorMethods {
                                       const v1::StatusRequest*,
                                       v1::StatusReply* reply) override;
 
-  // Whether the session is the caller's to use (P45). `epoch`: nothing is any.
-  absl::Status CheckSession(const Caller& caller, std::optional<uint64_t> epoch,
-                            uint64_t session, absl::string_view method) const;
   // What the caller asks for; errors as Join has them.
   absl::StatusOr<JoinCall> ReadJoin(const grpc::ByteBuffer* request,
                                     const Caller& caller, const JobInfo& job);
@@ -187,10 +201,7 @@ class CoordinatorService : public CoordinatorMethods {
                 const absl::StatusOr<JoinResult>& result) const;
   std::shared_ptr<const JobInfo> job();
 
-  Coordinator* const coordinator_;
-  const absl::Status not_here_;  // why coordinator_ is null
   OpenStreams* const open_;
-  const CallerGate* const gate_;
   ManifestBook manifests_;
   Mutex mutex_;
   std::shared_ptr<const JobInfo> job_ ABSL_GUARDED_BY(mutex_);

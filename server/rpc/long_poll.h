@@ -99,6 +99,16 @@ class LongPoll : public grpc::ServerUnaryReactor {
   // Whether nobody waits for an answer any more. Thread-safe.
   bool answered() const { return answered_.load(); }
 
+  // Answers with `convert` of a result, or with its error. Thread-safe.
+  template <typename Result, typename Convert>
+  void AnswerAs(const absl::StatusOr<Result>& result, const Convert& convert) {
+    if (result.ok()) {
+      Answer(convert(*result));
+    } else {
+      Answer(result.status());
+    }
+  }
+
   // Thread-safe.
   void Answer(absl::StatusOr<Response> answer) {
     if (answered_.exchange(true)) return;
@@ -121,15 +131,25 @@ class LongPoll : public grpc::ServerUnaryReactor {
   std::shared_ptr<LongPoll> self_;
 };
 
+// Handles a unary RPC: `handle` gets a LongPoll, which it answers, now or from
+// any thread later, or returns the error that is the answer. `response` is
+// gRPC's. Returns the reactor to be returned to gRPC.
+template <typename Response, typename Handle>
+grpc::ServerUnaryReactor* Serve(Response* response, const Handle& handle) {
+  const auto poll = LongPoll<Response>::Make(response);
+  const absl::Status status = handle(poll);
+  if (!status.ok()) poll->Answer(status);
+  return poll.get();
+}
+
 // Answers an RPC whose answer is known. `response` is gRPC's. Returns the
 // reactor to be returned to gRPC.
 template <typename Response>
 grpc::ServerUnaryReactor* AnswerNow(Response* response,
                                     absl::StatusOr<Response> answer) {
-  auto poll = LongPoll<Response>::Make(response);
-  auto* reactor = poll.get();
+  const auto poll = LongPoll<Response>::Make(response);
   poll->Answer(std::move(answer));
-  return reactor;
+  return poll.get();
 }
 
 }  // namespace agg
