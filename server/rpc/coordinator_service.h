@@ -162,8 +162,8 @@ using CoordinatorMethods = v1::Coordinator::WithRawCallbackMethod_Join<
 // whether the manifest fits into the messages between shards.
 class CoordinatorService : public CoordinatorMethods, private CoordinatorCalls {
  public:
-  // As CoordinatorCalls; `open` outlives the service, too, which outlives its
-  // server.
+  // Takes what CoordinatorCalls takes; `open` outlives the service, too, which
+  // outlives its server.
   CoordinatorService(const ShardIdentity& self, const JobInfo& job,
                      Coordinator* coordinator, OpenStreams* open,
                      const CallerGate* gate);

@@ -33,7 +33,6 @@
 #include "server/round/round_numbers.h"
 #include "server/round/round_report.h"
 #include "server/tools/combine_step.h"
-#include "server/tools/step_line.h"
 #include "worker_client/npz/npy.h"
 
 namespace agg {
