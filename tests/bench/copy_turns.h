@@ -8,14 +8,35 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "kernels/cuda/cuda_memory.h"
 #include "server/base/json.h"
-#include "tests/bench/sm_clock.h"
-#include "tests/bench/turn_rates.h"
+#include "tests/bench/bench_file.h"
 
 namespace agg {
+
+// Says at which clock a device's multiprocessors run right now. It asks the
+// library that nvidia-smi asks (NVML), which a host may lack: CUDA's runtime
+// knows the highest clock alone. A question takes well below a millisecond, and
+// does not disturb the device. Thread-compatible.
+class SmClock {
+ public:
+  // `pci_bus_id`: of the device, as cudaDeviceGetPCIBusId has it.
+  explicit SmClock(const std::string& pci_bus_id);
+  ~SmClock();
+  SmClock(const SmClock&) = delete;
+  SmClock& operator=(const SmClock&) = delete;
+
+  // MHz; null if nobody says it.
+  Json Mhz() const;
+
+ private:
+  struct Nvml;
+
+  std::unique_ptr<Nvml> nvml_;  // null: there is none, or not this device
+};
 
 // Ends the process with a message if a call fails. Thread-compatible.
 class CopyTurns {

@@ -4,11 +4,11 @@
 //   cuda_kernels [--smoke] [--json=FILE]
 //
 // What is launched is what the backend launches in a job of large tensors: the
-// server's calls, in the backend's waves, back to back (backend_waves.h), which
+// server's calls, in the backend's waves, back to back (kernel_work.h), which
 // leaves out its waits for results and its copies to the host. Medians of up to
 // 15 turns, timed by events, after 200 ms of the same: a device-to-device copy,
 // the kernels, a copy again, and a kernel that does next to nothing but move
-// the same bytes, the yardstick (stream_peak.h). Shares are those of bytes per
+// the same bytes, the yardstick (device_peaks.h). Shares are those of bytes per
 // second in a turn: of a kernel the bytes that it has to move, each array once,
 // of the copy those that it reads and writes. Rows are 2 GiB together, a copy
 // reads 1 GiB. Both ways to a Gram of many rows are measured: where cuBLAS
@@ -20,8 +20,10 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <chrono>  // NOLINT
 #include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,6 +31,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "kernels/backend.h"
 #include "kernels/cuda/args_block.h"
 #include "kernels/cuda/cublas_library.h"
@@ -40,18 +43,13 @@
 #include "kernels/cuda/numa_node.h"
 #include "kernels/cuda/update_kernel.h"
 #include "nlohmann/json.hpp"
-#include "tests/bench/backend_waves.h"
 #include "tests/bench/bench_file.h"
 #include "tests/bench/card_facts.h"
 #include "tests/bench/copy_turns.h"
 #include "tests/bench/cuda_must.h"
 #include "tests/bench/device_fill.h"
-#include "tests/bench/device_limits.h"
+#include "tests/bench/device_peaks.h"
 #include "tests/bench/kernel_work.h"
-#include "tests/bench/launch_overhead.h"
-#include "tests/bench/sm_occupancy.h"
-#include "tests/bench/stream_peak.h"
-#include "tests/bench/turn_rates.h"
 
 namespace agg {
 namespace {
@@ -79,6 +77,87 @@ const char* NameOf(OptimizerKind kind) {
   return kind == OptimizerKind::kSgd     ? "sgd"
          : kind == OptimizerKind::kAdamW ? "adamw"
                                          : "lamb";
+}
+
+// What kernels are compared with in print; the file has each turn's own copy.
+struct DeviceLimits {
+  double copy_bytes_per_second = 0.0;  // read and written
+  double fp64_per_second = 0.0;        // the larger of both mma shapes
+};
+
+// By "amount / seconds" of each turn.
+std::vector<double> RatesOfKernel(const std::vector<Turn>& turns,
+                                  double amount) {
+  std::vector<double> rates;
+  for (const Turn& turn : turns) rates.push_back(amount / turn.kernel);
+  return rates;
+}
+
+double MeasureCopy(CopyTurns* turns, BenchFile* file) {
+  std::vector<double> rates;
+  for (const Turn& turn : turns->Measure([] {})) {
+    rates.push_back(turns->copied_bytes() / turn.copy * 1e-9);
+  }
+  const Json spread = SpreadOf(rates);
+  file->Set("copy", {{"bytes", ExactNumber(turns->copied_bytes())},
+                     {"repetitions", rates.size()},
+                     {"gb_per_s", spread}});
+  const double median = spread["median"];
+  std::printf("device copy, read + written  %8.1f GB/s\n", median);
+  return median * 1e9;
+}
+
+double MeasureFp64(bool smoke, CopyTurns* turns, BenchFile* file) {
+  const int num_blocks = smoke ? 2 : 4096;
+  const int num_rounds = smoke ? 2 : 2000;
+  Json rates;
+  double largest = 0.0;
+  for (const bool tall : {false, true}) {
+    const auto measured = turns->Measure([&] {
+      Must(LaunchFp64Peak(tall, num_blocks, num_rounds,
+                          reinterpret_cast<double*>(turns->to()),
+                          turns->stream()));
+    });
+    const Json spread = SpreadOf(RatesOfKernel(
+        measured, Fp64PeakOperations(num_blocks, num_rounds) * 1e-12));
+    rates[tall ? "m16n8k4_tflop_per_s" : "m8n8k4_tflop_per_s"] = spread;
+    const double median = spread["median"];
+    std::printf("fp64 mma from registers, %s %6.2f TFLOP/s\n",
+                tall ? "m16n8k4" : " m8n8k4", median);
+    largest = std::max(largest, median * 1e12);
+  }
+  file->Set("fp64", rates);
+  return largest;
+}
+
+void MeasureBus(CopyTurns* turns, BenchFile* file) {
+  const int64_t num_bytes = turns->num_bytes();
+  const auto host = Must(cuda::AllocatePinned(num_bytes, cuda::NumaNode()));
+  Json rates;
+  for (const bool up : {true, false}) {
+    const auto measured = turns->Measure([&] {
+      Must(up ? cuda::CopyToDevice(host.get(), turns->to(), {0, num_bytes},
+                                   turns->stream())
+              : cuda::CopyToHost(turns->to(), host.get(), {0, num_bytes},
+                                 turns->stream()));
+    });
+    const Json spread = SpreadOf(
+        RatesOfKernel(measured, static_cast<double>(num_bytes) * 1e-9));
+    rates[up ? "host_to_device_gb_per_s" : "device_to_host_gb_per_s"] = spread;
+    std::printf("%s %22.1f GB/s\n", up ? "host to device" : "device to host",
+                spread["median"].get<double>());
+  }
+  file->Set("bus", rates);
+}
+
+// Measures, prints, and sets "copy", "bus" and "fp64" in `file`. `smoke`:
+// little work.
+DeviceLimits MeasureLimits(bool smoke, CopyTurns* turns, BenchFile* file) {
+  DeviceLimits limits;
+  limits.copy_bytes_per_second = MeasureCopy(turns, file);
+  limits.fp64_per_second = MeasureFp64(smoke, turns, file);
+  MeasureBus(turns, file);
+  return limits;
 }
 
 // What a row of the file is about, besides the rows of the Gram or the Update.
@@ -342,13 +421,74 @@ class Bench {
   uint32_t num_filled_ = 0;
 };
 
+constexpr int kCallRepetitions = 201;
+constexpr int kCallRows = 4;
+constexpr int64_t kCallElements = 1024;
+
+std::unique_ptr<Buffer> Allocate(Backend* backend, BufferUse use) {
+  return Must(backend->Allocate(use, kCallElements * 4));
+}
+
+double MedianSeconds(const std::function<absl::Status()>& call) {
+  Must(call());  // to warm up
+  std::vector<double> seconds;
+  for (int i = 0; i < kCallRepetitions; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    Must(call());
+    const auto end = std::chrono::steady_clock::now();
+    seconds.push_back(std::chrono::duration<double>(end - begin).count());
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + kCallRepetitions / 2,
+                   seconds.end());
+  return seconds[kCallRepetitions / 2];
+}
+
+// What the backend's calls cost when there is next to nothing to compute:
+// median seconds, from call to return.
 void MeasureCalls(Backend* backend, BenchFile* file) {
-  const LaunchOverhead overhead = MeasureLaunchOverhead(backend);
+  std::vector<std::unique_ptr<Buffer>> rows;
+  std::vector<const Buffer*> pointers;
+  for (int r = 0; r < kCallRows; ++r) {
+    rows.push_back(Allocate(backend, BufferUse::kRow));
+    pointers.push_back(rows.back().get());
+    backend->RowLanded(*rows.back(), DType::kF32, {0, kCallElements});
+  }
+  const auto master = Allocate(backend, BufferUse::kState);
+  const auto momentum = Allocate(backend, BufferUse::kState);
+  const auto snapshot = Allocate(backend, BufferUse::kSnapshot);
+  OptimizerOptions optimizer;
+  optimizer.kind = OptimizerKind::kSgd;
+  optimizer.momentum = 0.9f;
+  Must(backend->Load(optimizer, *snapshot, master.get(), momentum.get(),
+                     nullptr, nullptr, DType::kF32));
+
+  const std::vector<ElementRange> ranges = {{0, kCallElements}};
+  std::vector<double> hi(PackedGramSize(kCallRows));
+  GramRequest gram;
+  gram.rows = pointers;
+  gram.ranges = ranges;
+  gram.hi = absl::MakeSpan(hi);
+
+  const std::vector<double> coefficients(kCallRows, 0.25);
+  const std::vector<UpdateRange> updates = {
+      {ranges[0], coefficients, 0.1f, 0.0f, 1.0f}};
+  UpdateRequest update;
+  update.rows = pointers;
+  update.optimizer = optimizer;
+  update.ranges = updates;
+  update.master = master.get();
+  update.state0 = momentum.get();
+  update.snapshot = snapshot.get();
+
+  const double gram_us =
+      1e6 * MedianSeconds([&] { return backend->Gram(gram); });
+  const double update_us =
+      1e6 * MedianSeconds([&] { return backend->Update(update); });
   std::printf(
       "1 Ki elements of 4 rows, call to return: gram %.1f us, update %.1f us\n",
-      overhead.gram * 1e6, overhead.update * 1e6);
-  file->Set("calls", {{"gram_us", RoundedNumber(overhead.gram * 1e6)},
-                      {"update_us", RoundedNumber(overhead.update * 1e6)}});
+      gram_us, update_us);
+  file->Set("calls", {{"gram_us", RoundedNumber(gram_us)},
+                      {"update_us", RoundedNumber(update_us)}});
 }
 
 int Main(int argc, char** argv) {

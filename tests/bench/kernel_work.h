@@ -1,5 +1,7 @@
 // The launches of a Gram or an Update, made ready once: what the CUDA backend
-// gives its stream, without its waits and its copies to the host.
+// gives its stream, without its waits and its copies to the host. And the
+// waves: what the server asks the backend for, and what that then launches at
+// once, by the same numbers, from where they are kept.
 #ifndef AGG_TESTS_BENCH_KERNEL_WORK_H_
 #define AGG_TESTS_BENCH_KERNEL_WORK_H_
 
@@ -17,6 +19,20 @@
 #include "kernels/cuda/update_kernel.h"
 
 namespace agg {
+
+// A large tensor's slices, as large as they get.
+std::vector<ElementRange> SlicesOf(int64_t num_elements);
+
+// The waves of a tensor whose slices are complete at about the same time: a
+// call of Gram for each batch of EarlyGrams, and each call in waves that fit
+// the backend's memory for partial sums.
+std::vector<cuda::Wave> GramWaves(int num_rows, int64_t num_elements);
+
+// One call of Update.
+std::vector<cuda::Wave> UpdateWaves(int num_rows, int64_t num_elements);
+
+// All slices at once: what no backend launches.
+cuda::Wave OneWave(int64_t num_elements);
 
 // Rows on the device.
 struct DeviceRows {

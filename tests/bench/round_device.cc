@@ -20,43 +20,301 @@
 // of threads what Push, Commit and Pull take, of the slowest worker each. A
 // phase that the server did not report is missing.
 //
-// Last, a worker whose shard computes on the host (host_way.h).
+// Last, a worker whose shard computes on the host.
 //
 // Says so, and measures nothing, where the rows did not go this way. Exits with
 // 0 where there is no device. --smoke: small and short.
 #include <cuda_runtime_api.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <chrono>  // NOLINT
+#include <cstdint>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
+#include <thread>  // NOLINT
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "kernels/cuda/cuda_memory.h"
 #include "kernels/device_memory/cuda_driver.h"
 #include "kernels/device_memory/device_context.h"
+#include "kernels/device_memory/device_stream.h"
+#include "kernels/device_memory/shared_device_memory.h"
+#include "kernels/dtype.h"
 #include "nlohmann/json.hpp"
+#include "proto/shard_plan.h"
 #include "server/base/json.h"
 #include "server/base/log.h"
 #include "tests/bench/bench_file.h"
 #include "tests/bench/card_facts.h"
 #include "tests/bench/cuda_must.h"
 #include "tests/bench/device_fill.h"
-#include "tests/bench/host_way.h"
 #include "tests/bench/process_numbers.h"
-#include "tests/bench/round_parts.h"
-#include "tests/bench/worker_processes.h"
 #include "tests/e2e/cuda_device.h"
 #include "tests/e2e/free_ports.h"
 #include "tests/e2e/loopback_job.h"
 #include "worker_client/agg_client.h"
+#include "worker_client/tensor_view.h"
 
 namespace agg {
 namespace {
 
 constexpr int64_t kMebi = int64_t{1} << 20;
+
+// Seconds of the wall clock.
+double Seconds(const std::function<void()>& run) {
+  const auto start = std::chrono::steady_clock::now();
+  run();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
+      .count();
+}
+
+// A row of so many elements, several tensors. REQUIRES: a multiple of 16.
+Manifest DeviceRowManifest(int64_t num_elements) {
+  constexpr int64_t kTensors = 16;
+  return ShapedManifest(
+      std::vector<std::vector<int64_t>>(kTensors, {num_elements / kTensors}));
+}
+
+// One worker's memory of the card, as a framework would have it.
+class DeviceTensors {
+ public:
+  DeviceTensors(std::shared_ptr<const DeviceContext> context,
+                const Manifest& manifest, uint32_t seed, DeviceFill* fill) {
+    for (const TensorSpec& tensor : manifest.tensors) {
+      memory_.push_back(
+          Must(SharedDeviceMemory::Create(context, NumElements(tensor) * 4)));
+      fill->Fill(memory_.back()->data(), memory_.back()->num_bytes(),
+                 DType::kF32, seed++);
+    }
+  }
+
+  std::vector<TensorView> views() const {
+    std::vector<TensorView> views;
+    for (const auto& memory : memory_) views.emplace_back(Floats(*memory));
+    return views;
+  }
+  std::vector<MutableTensorView> targets() const {
+    std::vector<MutableTensorView> targets;
+    for (const auto& memory : memory_) targets.emplace_back(Floats(*memory));
+    return targets;
+  }
+
+ private:
+  static absl::Span<float> Floats(const SharedDeviceMemory& memory) {
+    return absl::MakeSpan(reinterpret_cast<float*>(memory.data()),
+                          static_cast<size_t>(memory.num_bytes() / 4));
+  }
+
+  std::vector<std::unique_ptr<SharedDeviceMemory>> memory_;
+};
+
+// How fast the card copies its own memory, bytes read and written per second.
+class CardCopy {
+ public:
+  CardCopy(int64_t num_bytes, cudaStream_t stream)
+      : num_bytes_(num_bytes),
+        stream_(stream),
+        from_(Must(cuda::AllocateDevice(num_bytes))),
+        to_(Must(cuda::AllocateDevice(num_bytes))) {}
+
+  double Measure() {
+    constexpr int kCopies = 8;  // that starting them is not what takes time
+    const double seconds = Seconds([this] {
+      for (int i = 0; i < kCopies; ++i) {
+        Must(cudaMemcpyAsync(to_.get(), from_.get(),
+                             static_cast<size_t>(num_bytes_),
+                             cudaMemcpyDeviceToDevice, stream_));
+      }
+      Must(cudaStreamSynchronize(stream_));
+    });
+    return kCopies * 2.0 * static_cast<double>(num_bytes_) / seconds;
+  }
+
+ private:
+  const int64_t num_bytes_;
+  const cudaStream_t stream_;
+  const cuda::DeviceMemory from_, to_;
+};
+
+// Seconds by name.
+using Parts = std::map<std::string, double>;
+
+// What a job's server says of its rounds.
+class ServerPhases {
+ public:
+  explicit ServerPhases(int metrics_port)
+      : port_(metrics_port), num_rounds_(NumRounds()), before_(Read()) {}
+
+  // Those of the round that has just ended; the server tells them soon after.
+  // But for the wait for workers, in which a benchmark does other things.
+  // Empty if it does not tell.
+  Parts Next() {
+    constexpr int kTries = 2000;
+    for (int i = 0; i < kTries && NumRounds() <= num_rounds_; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    const double num_rounds = NumRounds();
+    const Parts now = Read();
+    Parts round;
+    for (const auto& [phase, seconds] : now) {
+      const double more = seconds - before_[phase];
+      if (phase != "wait" && more > 0.0) round[phase] = more;
+    }
+    before_ = now;
+    const bool one = num_rounds == num_rounds_ + 1;
+    num_rounds_ = num_rounds;
+    return one ? round : Parts();
+  }
+
+ private:
+  double NumRounds() const {
+    return Metric(port_, "aggserver_round_seconds_count{");
+  }
+  Parts Read() const {
+    return MetricBy(port_, "aggserver_round_duration_seconds_sum{", "phase");
+  }
+
+  const int port_;
+  double num_rounds_;
+  Parts before_;
+};
+
+// The parts of several rounds, as spreads.
+class PartsOfRounds {
+ public:
+  void Add(const Parts& round) {
+    for (const auto& [name, seconds] : round) all_[name].push_back(seconds);
+  }
+  Json Spreads() const {
+    Json spreads = Json::object();
+    for (const auto& [name, values] : all_) spreads[name] = SpreadOf(values);
+    return spreads;
+  }
+
+ private:
+  std::map<std::string, std::vector<double>> all_;
+};
+
+// --- Workers as processes ----------------------------------------------------
+
+constexpr char kWorker[] = "--worker";
+constexpr int kNumArguments = 6;  // program, kWorker, and four of a worker
+
+[[noreturn]] void Die(const char* what) {
+  std::perror(what);
+  std::exit(1);
+}
+
+// Argument 2: coordinator, 3: rank, 4: elements, 5: the socket.
+void RunWorker(char** argv) {
+  SetLogLevel(LogLevel::kWarning);
+  const int rank = std::atoi(argv[3]);
+  const int socket = std::atoi(argv[5]);
+  const Manifest manifest = DeviceRowManifest(std::atoll(argv[4]));
+  const auto context =
+      Must(DeviceContext::Retain(Must(CudaDriver::Load("")), 0));
+  const cuda::Stream stream = Must(cuda::MakeStream());
+  DeviceFill fill(stream.get());
+  const DeviceTensors gradient(context, manifest,
+                               100 + 16 * static_cast<uint32_t>(rank), &fill);
+  const DeviceTensors parameters(context, manifest, 7, &fill);
+  ClientOptions options;
+  options.coordinator = argv[2];
+  options.rank = rank;
+  options.manifest = manifest;
+  const auto client = Must(AggClient::Connect(options));
+  Must(client->SeedOrPull(parameters.targets()));
+  char byte = 0;
+  while (write(socket, &byte, 1) == 1 && read(socket, &byte, 1) == 1) {
+    Must(client->PushPull(gradient.views(), {}, parameters.targets()).status());
+  }
+}
+
+// Workers as processes of their own whose gradients and parameters are on the
+// shard's card: this program, started again for each of them. Each has a
+// socket: a byte to it asks for a round, a byte from it says that it is done.
+// It ends when its socket does. All of it ends this process if one of them does
+// not answer.
+class WorkerProcesses {
+ public:
+  // Returns when all have joined and have the parameters.
+  WorkerProcesses(const std::string& coordinator, int num_workers,
+                  int64_t num_elements) {
+    for (int rank = 0; rank < num_workers; ++rank) {
+      int sockets[2];
+      if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) != 0) {
+        Die("socketpair");
+      }
+      // Formed before the fork: a child of a process with threads may not.
+      const std::string rank_text = absl::StrCat(rank);
+      const std::string elements_text = absl::StrCat(num_elements);
+      const int child_socket = dup(sockets[1]);  // stays open behind exec
+      const std::string socket_text = absl::StrCat(child_socket);
+      const pid_t process = fork();
+      if (process < 0) Die("fork");
+      if (process == 0) {
+        execl("/proc/self/exe", "worker", kWorker, coordinator.c_str(),
+              rank_text.c_str(), elements_text.c_str(), socket_text.c_str(),
+              nullptr);
+        _exit(127);
+      }
+      close(sockets[1]);
+      close(child_socket);
+      workers_.push_back({process, sockets[0]});
+    }
+    Await();
+  }
+  // Ends them.
+  ~WorkerProcesses() {
+    for (const Worker& worker : workers_) close(worker.socket);
+    for (const Worker& worker : workers_) waitpid(worker.process, nullptr, 0);
+  }
+  WorkerProcesses(const WorkerProcesses&) = delete;
+  WorkerProcesses& operator=(const WorkerProcesses&) = delete;
+
+  // A round of all: returns when each has its version.
+  void Step() {
+    for (const Worker& worker : workers_) {
+      const char byte = 0;
+      if (send(worker.socket, &byte, 1, MSG_NOSIGNAL) != 1) Die("a worker");
+    }
+    Await();
+  }
+
+ private:
+  struct Worker {
+    pid_t process = 0;
+    int socket = -1;
+  };
+
+  // Waits for a word of each.
+  void Await() {
+    for (const Worker& worker : workers_) {
+      char byte = 0;
+      if (read(worker.socket, &byte, 1) != 1) {
+        std::fprintf(stderr, "a worker's process has ended\n");
+        for (const Worker& other : workers_) kill(other.process, SIGKILL);
+        std::exit(1);
+      }
+    }
+  }
+
+  std::vector<Worker> workers_;
+};
+
+// --- Rounds ------------------------------------------------------------------
 
 // A job of one shard on the card, for rows of so many elements.
 class DeviceJob {
@@ -242,7 +500,104 @@ void Print(const Json& round) {
   std::fflush(stdout);
 }
 
+// --- A shard on the host -----------------------------------------------------
+
+// Copies of a row between the card and pinned memory.
+class BusCopies {
+ public:
+  BusCopies(const std::shared_ptr<const DeviceContext>& context,
+            int64_t num_bytes)
+      : num_bytes_(num_bytes),
+        device_(Must(SharedDeviceMemory::Create(context, num_bytes))),
+        host_(Must(PinnedHostMemory::Allocate(context, num_bytes))),
+        stream_(Must(DeviceStream::Make(context))) {}
+
+  double ToHost() {
+    return Seconds([this] {
+      Must(stream_->CopyToHost(host_->data(), device_->data(), num_bytes_));
+      Must(stream_->Synchronize());
+    });
+  }
+  double ToDevice() {
+    return Seconds([this] {
+      Must(stream_->CopyToDevice(device_->data(), host_->data(), num_bytes_));
+      Must(stream_->Synchronize());
+    });
+  }
+
+ private:
+  const int64_t num_bytes_;
+  const std::unique_ptr<SharedDeviceMemory> device_;
+  const std::unique_ptr<PinnedHostMemory> host_;
+  const std::unique_ptr<DeviceStream> stream_;
+};
+
+// What a worker pays whose tensors are on a card, where its shard computes on
+// the host: ten rounds of one worker with rows of 64 Mi float32, in turns with
+// copies of as many bytes between the card and pinned memory; `smoke`: small
+// and short. With members "elements", "transport" (JobDescription's),
+// "repetitions", and spreads of seconds and of their shares: "push_s",
+// "copy_to_host_s", "push_over_copy", "pull_s", "copy_to_device_s",
+// "pull_over_copy".
+Json MeasureHostWay(const std::shared_ptr<const DeviceContext>& context,
+                    bool smoke, DeviceFill* fill) {
+  const int64_t num_elements = int64_t{smoke ? 1536 : 65536} << 10;
+  const int warm_rounds = smoke ? 1 : 3;
+  const int num_rounds = smoke ? 2 : 10;
+  const LoopbackJob job(1,
+                        "workers: 1 backend: \"cpu\" combination { rule: "
+                        "\"mean\" } optimizer { kind: \"sgd\" } learning_rate "
+                        "{ rate: 1e-3 }",
+                        TheCudaDevice().make_backend);
+  const Manifest manifest = DeviceRowManifest(num_elements);
+  const DeviceTensors gradient(context, manifest, 100, fill);
+  const DeviceTensors parameters(context, manifest, 7, fill);
+  const auto client = Must(AggClient::Connect(job.Options(0, manifest)));
+  Must(client->SeedOrPull(parameters.targets()));
+  BusCopies copies(context, 4 * num_elements);
+  std::map<std::string, std::vector<double>> all;
+  for (int i = -warm_rounds; i < num_rounds; ++i) {
+    const double down = copies.ToHost();
+    const double push = Seconds([&] { Must(client->Push(gradient.views())); });
+    const uint64_t version = Must(client->Commit({})).version;
+    const double up = copies.ToDevice();
+    const double pull =
+        Seconds([&] { Must(client->Pull(version, parameters.targets())); });
+    if (i < 0) continue;
+    all["copy_to_host_s"].push_back(down);
+    all["push_s"].push_back(push);
+    all["push_over_copy"].push_back(push / down);
+    all["copy_to_device_s"].push_back(up);
+    all["pull_s"].push_back(pull);
+    all["pull_over_copy"].push_back(pull / up);
+  }
+  Json measured = {{"elements", num_elements},
+                   {"transport", client->job().transports[0]},
+                   {"repetitions", num_rounds}};
+  for (const auto& [name, values] : all) measured[name] = SpreadOf(values);
+  return measured;
+}
+
+void PrintHostWay(const Json& measured) {
+  std::printf(
+      "1 worker, %.0f Mi float32 on the card, a shard on the host (%s)\n",
+      measured["elements"].get<double>() / (1 << 20),
+      measured["transport"].get<std::string>().c_str());
+  for (const char* name : {"push", "pull"}) {
+    const auto median = [&](const std::string& member) {
+      return measured[name + member]["median"].get<double>();
+    };
+    std::printf("  %s %27.3f ms, %.3f times a pinned copy's time\n", name,
+                median("_s") * 1e3, median("_over_copy"));
+  }
+  std::fflush(stdout);
+}
+
 int Main(int argc, char** argv) {
+  if (argc == kNumArguments && std::strcmp(argv[1], kWorker) == 0) {
+    RunWorker(argv);
+    return 0;
+  }
   BenchFlags flags;
   if (!ParseBenchFlags(argc, argv, &flags)) return 2;
   SetLogLevel(LogLevel::kWarning);
@@ -293,7 +648,4 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace agg
 
-int main(int argc, char** argv) {
-  int status = 0;
-  return agg::RunAsWorker(argc, argv, &status) ? status : agg::Main(argc, argv);
-}
+int main(int argc, char** argv) { return agg::Main(argc, argv); }

@@ -26,7 +26,6 @@
 #include "nlohmann/json.hpp"
 #include "server/base/atomic_file.h"
 #include "server/base/flags.h"
-#include "tests/bench/report/check_list.h"
 #include "tests/bench/report/gpu_report.h"
 #include "tests/bench/report/host_facts.h"
 

@@ -1,4 +1,4 @@
-#include "tests/bench/sm_occupancy.h"
+#include "tests/bench/card_facts.h"
 
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"

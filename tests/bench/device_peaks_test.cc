@@ -1,6 +1,6 @@
 // The yardstick's kernels on the emulated device: that they move all that they
 // say they do.
-#include "tests/bench/stream_peak.h"
+#include "tests/bench/device_peaks.h"
 
 #include <cuda_runtime_api.h>
 

@@ -1,8 +1,9 @@
 //   kernel      called by       a block of 256 threads does
 //   ReadKernel  LaunchReadPeak  every num_blocks-th 16 KiB of the rows
 //   MixKernel   LaunchMixPeak   every num_blocks-th 2 Ki elements of everything
+//   Fp64Kernel  LaunchFp64Peak  products in registers (128 threads)
 #include "kernels/cuda/device_ops.cuh"
-#include "tests/bench/stream_peak.h"
+#include "tests/bench/device_peaks.h"
 
 namespace agg {
 namespace {
@@ -92,6 +93,33 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+constexpr int kFp64Threads = 128;
+constexpr int kProducts = 16;  // as many accumulators as the Gram kernel's
+
+// kTall: 16 rows per product, two accumulators.
+template <bool kTall>
+__global__ void __launch_bounds__(kFp64Threads)
+    Fp64Kernel(int num_rounds, double* sink) {
+  double c[kProducts][2] = {};
+  const double a = 1.0 + threadIdx.x;
+  const double b = 1.0 / a;
+  for (int round = 0; round < num_rounds; ++round) {
+#pragma unroll
+    for (int p = 0; p < kProducts; p += 2) {
+      if constexpr (kTall) {
+        cuda::MultiplyTallTiles(a, b, b, c[p], c[p + 1]);
+      } else {
+        cuda::MultiplyTiles(a, b, c[p]);
+        cuda::MultiplyTiles(b, b, c[p + 1]);
+      }
+    }
+  }
+  double sum = 0.0;
+#pragma unroll
+  for (int p = 0; p < kProducts; ++p) sum += c[p][0] + c[p][1];
+  if (sum == -1.0) *sink = sum;  // never, but the compiler cannot know
+}
+
 }  // namespace
 
 cudaError_t LaunchReadPeak(const StreamPeak& work, int num_blocks,
@@ -105,6 +133,13 @@ cudaError_t LaunchMixPeak(const StreamPeak& work, int num_blocks,
   return cuda::LaunchKernel(
       work.element_bytes == 4 ? &MixKernel<2> : &MixKernel<1>,
       static_cast<unsigned>(num_blocks), kThreads, stream, work, num_blocks);
+}
+
+cudaError_t LaunchFp64Peak(bool tall, int num_blocks, int num_rounds,
+                           double* sink, cudaStream_t stream) {
+  return cuda::LaunchKernel(tall ? &Fp64Kernel<true> : &Fp64Kernel<false>,
+                            static_cast<unsigned>(num_blocks), kFp64Threads,
+                            stream, num_rounds, sink);
 }
 
 }  // namespace agg

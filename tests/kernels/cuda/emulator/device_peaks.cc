@@ -1,3 +1,3 @@
 // clang-format off
 #include "tests/kernels/cuda/emulator/device_ops.h"
-#include "tests/bench/fp64_peak.cu"
+#include "tests/bench/device_peaks.cu"

@@ -1,8 +1,8 @@
-// How fast kernels that do next to nothing else read device memory, and read
-// and write it: the yardstick of cuda_kernels for its kernels, which move the
-// same bytes.
-#ifndef AGG_TESTS_BENCH_STREAM_PEAK_H_
-#define AGG_TESTS_BENCH_STREAM_PEAK_H_
+// The yardsticks of cuda_kernels: how fast kernels that do next to nothing else
+// read device memory, and read and write it, for kernels that move the same
+// bytes; and what the fp64 tensor cores do with operands in registers.
+#ifndef AGG_TESTS_BENCH_DEVICE_PEAKS_H_
+#define AGG_TESTS_BENCH_DEVICE_PEAKS_H_
 
 #include <cuda_runtime_api.h>
 #include <stdint.h>
@@ -34,6 +34,17 @@ cudaError_t LaunchReadPeak(const StreamPeak& work, int num_blocks,
 cudaError_t LaunchMixPeak(const StreamPeak& work, int num_blocks,
                           cudaStream_t stream);
 
+// `num_blocks` blocks of 128 threads, each warp `num_rounds` times 16
+// independent 8x8x4 products, 512 operations each; `tall`: two of them at a
+// time as one 16x8x4 product, where the device has that (sm_90). `sink`: one
+// double.
+cudaError_t LaunchFp64Peak(bool tall, int num_blocks, int num_rounds,
+                           double* sink, cudaStream_t stream);
+
+inline double Fp64PeakOperations(int num_blocks, int num_rounds) {
+  return 4.0 * num_blocks * num_rounds * 16 * 512;
+}
+
 }  // namespace agg
 
-#endif  // AGG_TESTS_BENCH_STREAM_PEAK_H_
+#endif  // AGG_TESTS_BENCH_DEVICE_PEAKS_H_

@@ -1,3 +1,0 @@
-// clang-format off
-#include "tests/kernels/cuda/emulator/device_ops.h"
-#include "tests/bench/stream_peak.cu"
