@@ -62,7 +62,6 @@
 #include "tests/bench/device_fill.h"
 #include "tests/bench/process_numbers.h"
 #include "tests/e2e/cuda_device.h"
-#include "tests/e2e/free_ports.h"
 #include "tests/e2e/loopback_job.h"
 #include "worker_client/agg_client.h"
 #include "worker_client/tensor_view.h"

@@ -41,7 +41,6 @@
 #include "server/server.h"
 #include "tests/bench/bench_file.h"
 #include "tests/bench/process_numbers.h"
-#include "tests/e2e/free_ports.h"
 #include "tests/e2e/loopback_job.h"
 #include "tests/server/tls/test_certificates.h"
 #include "worker_client/agg_client.h"

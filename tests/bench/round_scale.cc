@@ -39,7 +39,6 @@
 #include "server/round_log/record_file.h"
 #include "server/server.h"
 #include "tests/bench/process_numbers.h"
-#include "tests/e2e/free_ports.h"
 #include "tests/e2e/loopback_job.h"
 #include "worker_client/agg_client.h"
 

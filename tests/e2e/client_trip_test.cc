@@ -5,16 +5,11 @@
 #include <thread>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/string_view.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/config/options.h"
-#include "tests/e2e/free_ports.h"
 #include "tests/e2e/loopback_job.h"
-#include "tests/server/status/http_get.h"
 
 namespace agg {
 namespace {
@@ -26,20 +21,6 @@ std::string Config(int num_workers, const std::string& more = "") {
                       " combination { rule: \"adasum\" } optimizer { kind: "
                       "\"adam\" } learning_rate { rate: 0.01 } ",
                       more);
-}
-
-// Calls of the method that have ended well at the server of that port.
-double Calls(int metrics_port, const std::string& method) {
-  const std::string page = Get(metrics_port, "/metrics");
-  for (absl::string_view line : absl::StrSplit(page, '\n')) {
-    if (absl::StartsWith(line, "aggserver_grpc_calls_total{") &&
-        absl::StrContains(line, absl::StrCat("agg.v1.", method, "\"")) &&
-        absl::StrContains(line, "\"OK\"")) {
-      const std::vector<std::string> words = absl::StrSplit(line, ' ');
-      return std::stod(words.back());
-    }
-  }
-  return 0;
 }
 
 class Worker {
@@ -97,7 +78,7 @@ HostTensors Train(int num_shards, bool in_one_trip, double* commits) {
   rounds(&first);
   other.join();
   EXPECT_EQ(first.parameters(), second.parameters());
-  *commits = Calls(metrics_port, "Coordinator/Commit");
+  *commits = EndedCalls(metrics_port, "Coordinator/Commit");
   return first.parameters();
 }
 

@@ -10,8 +10,7 @@
 #include "tests/e2e/cuda_device.h"
 #include "tests/e2e/loopback_job.h"
 #include "tests/e2e/whole_job.h"
-#include "tests/reference/adasum_tree.h"
-#include "tests/reference/vectors.h"
+#include "tests/reference/row_statistics.h"
 
 namespace agg {
 namespace {

@@ -1,17 +1,61 @@
 #include "tests/e2e/loopback_job.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
 #include <thread>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
 #include "server/config/config_text.h"
 #include "server/config/options.h"
-#include "tests/e2e/free_ports.h"
+#include "tests/server/status/http_get.h"
 
 namespace agg {
+
+std::vector<int> FreePorts(int number) {
+  std::vector<int> fds, ports;
+  for (int i = 0; i < number; ++i) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof(address);
+    fds.push_back(socket(AF_INET, SOCK_STREAM, 0));
+    auto* const generic = reinterpret_cast<sockaddr*>(&address);
+    if (bind(fds.back(), generic, sizeof(address)) != 0 ||
+        getsockname(fds.back(), generic, &length) != 0) {
+      std::fprintf(stderr, "no free port\n");
+      std::_Exit(1);
+    }
+    ports.push_back(ntohs(address.sin_port));
+  }
+  for (const int fd : fds) close(fd);
+  return ports;
+}
+
+double EndedCalls(int metrics_port, const std::string& method) {
+  for (absl::string_view line :
+       absl::StrSplit(Get(metrics_port, "/metrics"), '\n')) {
+    if (absl::StartsWith(line, "aggserver_grpc_calls_total{") &&
+        absl::StrContains(line, absl::StrCat("agg.v1.", method, "\"")) &&
+        absl::StrContains(line, "\"OK\"")) {
+      const std::vector<std::string> words = absl::StrSplit(line, ' ');
+      return std::stod(words.back());
+    }
+  }
+  return 0;
+}
+
 namespace {
 
 ServerOptions ParseOptions(const std::string& text) {

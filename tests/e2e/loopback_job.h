@@ -17,6 +17,14 @@
 
 namespace agg {
 
+// Different ports of loopback that were free a moment ago, for servers that
+// must know each other's before they start. Ends the process if there are none.
+std::vector<int> FreePorts(int number);
+
+// The calls of a gRPC method, "Service/Method", that have ended well at the
+// server with this metrics port.
+double EndedCalls(int metrics_port, const std::string& method);
+
 using HostTensors = std::vector<std::vector<float>>;
 
 // A tensor "t<t>" for shape t.

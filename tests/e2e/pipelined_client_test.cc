@@ -4,18 +4,13 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/string_view.h"
 #include "gtest/gtest.h"
 #include "proto/wave_plan.h"
 #include "server/config/options.h"
-#include "tests/e2e/free_ports.h"
 #include "tests/e2e/loopback_job.h"
 #include "tests/e2e/raw_worker.h"
 #include "tests/server/rpc/tcp_relay.h"
-#include "tests/server/status/http_get.h"
 
 namespace agg {
 namespace {
@@ -98,20 +93,6 @@ HostTensors TrainOverTcp(const LoopbackJob& job, const Manifest& manifest) {
   return parameters[0];
 }
 
-// Calls of the method that have ended well at the server of that port.
-double Calls(int metrics_port, const std::string& method) {
-  for (absl::string_view line :
-       absl::StrSplit(Get(metrics_port, "/metrics"), '\n')) {
-    if (absl::StartsWith(line, "aggserver_grpc_calls_total{") &&
-        absl::StrContains(line, absl::StrCat("agg.v1.", method, "\"")) &&
-        absl::StrContains(line, "\"OK\"")) {
-      const std::vector<std::string> words = absl::StrSplit(line, ' ');
-      return std::stod(words.back());
-    }
-  }
-  return 0;
-}
-
 struct Case {
   int num_shards;
   const char* push_dtype;
@@ -135,7 +116,7 @@ TEST_P(PipelinedClientTest, GivesTheBytesOfAnAtomicJobInOneTrip) {
       });
   const HostTensors expected = TrainOverTcp(atomic, manifest);
   EXPECT_EQ(TrainOverTcp(pipelined, manifest), expected);
-  EXPECT_EQ(Calls(metrics_port, "Coordinator/Commit"), 1);  // the seed's
+  EXPECT_EQ(EndedCalls(metrics_port, "Coordinator/Commit"), 1);  // the seed's
 }
 
 INSTANTIATE_TEST_SUITE_P(

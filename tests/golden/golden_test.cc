@@ -11,7 +11,7 @@
 #include "server/combine/options.h"
 #include "server/combine/statistics.h"
 #include "tests/golden/golden_json.h"
-#include "tests/reference/vectors.h"
+#include "tests/reference/row_statistics.h"
 #include "tests/server/combine/test_rows.h"
 
 namespace agg {
@@ -221,6 +221,20 @@ TEST(GoldenTest, AdascaleSequences) {
       ExpectClose(decision.tau, tau, name);
     }
   }
+}
+
+TEST(GoldenJsonTest, NumbersMayBeInfiniteOrUndefined) {
+  EXPECT_EQ(GoldenNumber(Json(-2.5e-3)), -2.5e-3);
+  EXPECT_EQ(GoldenNumber(Json(3)), 3.0);
+  EXPECT_EQ(GoldenNumber(Json("Infinity")), INFINITY);
+  EXPECT_EQ(GoldenNumber(Json("-Infinity")), -INFINITY);
+  EXPECT_TRUE(std::isnan(GoldenNumber(Json("NaN"))));
+  EXPECT_ANY_THROW(GoldenNumber(Json("many")));
+  EXPECT_ANY_THROW(GoldenNumber(Json()));
+}
+
+TEST(GoldenJsonDeathTest, AFileThatIsNotThereEndsTheTest) {
+  EXPECT_DEATH(ReadGolden("no/such/file.json"), "no/such/file.json");
 }
 
 }  // namespace

@@ -12,8 +12,7 @@
 #include "server/combine/decision.h"
 #include "server/combine/options.h"
 #include "tests/property/row_families.h"
-#include "tests/reference/adacons_rule.h"
-#include "tests/reference/adasum_tree.h"
+#include "tests/reference/combination_rules.h"
 #include "tests/reference/row_statistics.h"
 #include "tests/server/combine/test_rows.h"
 

@@ -12,7 +12,7 @@
 #include "server/combine/decision.h"
 #include "server/combine/options.h"
 #include "server/combine/rule_table.h"
-#include "tests/reference/vectors.h"
+#include "tests/reference/row_statistics.h"
 #include "tests/server/combine/test_rows.h"
 
 namespace agg {

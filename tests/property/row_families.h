@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/reference/vectors.h"
+#include "tests/reference/row_statistics.h"
 
 namespace agg {
 

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "tests/reference/vectors.h"
+#include "tests/reference/row_statistics.h"
 
 namespace agg {
 namespace reference {

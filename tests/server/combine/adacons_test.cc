@@ -6,7 +6,7 @@
 
 #include "absl/types/span.h"
 #include "gtest/gtest.h"
-#include "tests/reference/adacons_rule.h"
+#include "tests/reference/combination_rules.h"
 #include "tests/reference/row_statistics.h"
 #include "tests/server/combine/test_rows.h"
 

@@ -6,7 +6,7 @@
 
 #include "absl/types/span.h"
 #include "gtest/gtest.h"
-#include "tests/reference/adasum_tree.h"
+#include "tests/reference/row_statistics.h"
 #include "tests/server/combine/test_rows.h"
 
 namespace agg {

@@ -8,7 +8,7 @@
 
 #include "gtest/gtest.h"
 #include "server/combine/decision.h"
-#include "tests/reference/adasum_tree.h"
+#include "tests/reference/row_statistics.h"
 #include "tests/server/combine/test_rows.h"
 
 namespace agg {

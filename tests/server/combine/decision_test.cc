@@ -7,7 +7,6 @@
 
 #include "gtest/gtest.h"
 #include "server/combine/rule_table.h"
-#include "tests/reference/adasum_tree.h"
 #include "tests/reference/row_statistics.h"
 #include "tests/server/combine/test_rows.h"
 

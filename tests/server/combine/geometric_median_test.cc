@@ -7,7 +7,7 @@
 #include "absl/types/span.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/reference/robust_rules.h"
+#include "tests/reference/combination_rules.h"
 #include "tests/server/combine/test_rows.h"
 
 namespace agg {

@@ -9,7 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/combine/options.h"
-#include "tests/reference/robust_rules.h"
+#include "tests/reference/combination_rules.h"
 #include "tests/server/combine/test_rows.h"
 
 namespace agg {

@@ -5,8 +5,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "tests/reference/adacons_rule.h"
-#include "tests/reference/adasum_tree.h"
+#include "tests/reference/combination_rules.h"
 #include "tests/reference/row_statistics.h"
 #include "tests/server/combine/test_rows.h"
 

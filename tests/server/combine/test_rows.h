@@ -10,7 +10,7 @@
 #include "server/combine/decision.h"
 #include "server/combine/gram_matrix.h"
 #include "server/combine/options.h"
-#include "tests/reference/vectors.h"
+#include "tests/reference/row_statistics.h"
 
 namespace agg {
 

@@ -22,7 +22,6 @@
 #include "tests/conformance/test_rows.h"
 #include "tests/reference/combination_rules.h"
 #include "tests/reference/row_statistics.h"
-#include "tests/reference/vectors.h"
 #include "tests/server/combine/test_rows.h"
 #include "worker_client/npz/npy.h"
 

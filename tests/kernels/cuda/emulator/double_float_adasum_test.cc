@@ -17,8 +17,7 @@
 #include "server/combine/options.h"
 #include "tests/kernels/cuda/emulator/device.h"
 #include "tests/property/row_families.h"
-#include "tests/reference/adasum_tree.h"
-#include "tests/reference/vectors.h"
+#include "tests/reference/row_statistics.h"
 #include "tests/server/combine/test_rows.h"
 
 namespace agg {
