@@ -8,8 +8,8 @@
 # for hosts and images without a GPU.
 #
 # --visit makes OUT/visit/ in place of the archive, for a few minutes on a host with a card:
-# the programs as .tar.gz, the wheel, and the scripts of deploy/bundle/visit,
-# of which `visit.sh` runs the rest. Fails if that exceeds 40 MiB;
+# the programs as .tar.gz, the wheel, card_*.py, and run_gpu_checks.sh by the name
+# of visit.sh, which runs parts of all that. Fails if that exceeds 40 MiB;
 # AGG_CUDA_ARCHS=sm_90 builds for one kind of card alone, smaller and faster.
 #
 # In it: stripped binaries (server, tools, examples, tests and benchmarks), the
@@ -156,7 +156,8 @@ if [[ -n $visit ]]; then
     --exclude=agg_server_bundle/bin --exclude=cpu_conformance_test \
     --exclude=kernels_bench --exclude=gpu_report --exclude=round_loopback \
     -czf "$out/visit/agg_server_bundle.tar.gz" agg_server_bundle
-  cp deploy/bundle/visit/* "$out/visit/"
+  cp deploy/bundle/card_*.py "$out/visit/"
+  cp deploy/bundle/run_gpu_checks.sh "$out/visit/visit.sh"
   size=$(du -sb "$out/visit" | cut -f 1)
   echo "$out/visit: $((size >> 10)) KiB"
   if ((size > max_visit_bytes)); then

@@ -1,10 +1,15 @@
 #!/bin/bash
-# Checks this host and its GPU, in 8 minutes at most; the last line is
-# `N passed, N failed[, N skipped]`. Exits with 1 if something failed, or if
-# nothing ran on a GPU although there is one. Without one that half is skipped.
+# Checks this host and its GPU, and reports; or runs some parts of that, for a
+# few minutes on a host with a card, where it lies beside the bundle's archive
+# and is named visit.sh (`deploy/bundle.sh --visit`).
 #
 #   run_gpu_checks.sh [--cpu | --gpu] [--no-bench] [--limit=SECONDS]
 #                     [--budget=NAME:SECONDS]...
+#   visit.sh first | second | PART[:SECONDS]...
+#
+# All checks take 8 minutes at most; the last line is
+# `N passed, N failed[, N skipped]`. Exits with 1 if something failed, or if
+# nothing ran on a GPU although there is one. Without one that half is skipped.
 #
 # --cpu leaves the GPU's half out; --gpu fails if nothing of it ran. In order:
 # the binaries start; GPU: the conformance suite and the comparison with the
@@ -20,9 +25,19 @@
 # Cases of a GoogleTest program count one by one. Logs go to the folder
 # AGG_LOGS, default ./agg_gpu_checks, and so do gpu_checks.json and
 # gpu_checks.markdown: all of it in one file each (the README has their form).
+#
+# Of parts, first asks: does it work? facts, conformance, jobs, training_small,
+# cuda_kernels, round_device. second: the numbers of what was mended, and the
+# sanitizers. A part that takes longer than its SECONDS is killed, and has
+# failed; the exit status is 1 if one has. What every part says goes to the
+# folder OUT (default: ./visit_out): log.txt, as it happens, the benchmarks' JSON
+# and logs.tgz. Needs Python 3, for the trainings with torch, whose wheels' cuBLAS
+# is found.
 set -uo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+checks=$here/checks
+archive=$here/agg_server_bundle.tar.gz
 gpu=1
 wanted=0
 bench=1
@@ -33,32 +48,41 @@ declare -A budget=([starts]=5 [cuda_conformance]=105 [cuda_jobs]=75
   [cpu_conformance]=35 [sanitizer]=20)
 readonly to_die=3     # from SIGTERM to SIGKILL
 readonly to_report=16 # what is kept for the report and for who dies late
+
 usage() {
   sed -n '2,/^set /{/^set /!s/^# \{0,1\}//p}' "$0" >&2
   exit 2
 }
-for argument in "$@"; do
-  case $argument in
-    --cpu) gpu=0 ;;
-    --gpu) wanted=1 ;;
-    --no-bench) bench=0 ;;
-    --limit=*) limit_of_all=${argument#*=} ;;
-    --budget=*:*)
-      name=${argument#*=}
-      [[ -n ${budget[${name%:*}]-} ]] || usage
-      budget[${name%:*}]=${name#*:}
-      ;;
-    *) usage ;;
-  esac
-done
-for seconds in "$limit_of_all" "${budget[@]}"; do
-  [[ $seconds =~ ^[1-9][0-9]{0,4}$ ]] || usage
-done
-logs=${AGG_LOGS:-./agg_gpu_checks}
-mkdir -p "$logs" || exit 1
+
+parse_flags() {
+  local argument name seconds
+  for argument in "$@"; do
+    case $argument in
+      --cpu) gpu=0 ;;
+      --gpu) wanted=1 ;;
+      --no-bench) bench=0 ;;
+      --limit=*) limit_of_all=${argument#*=} ;;
+      --budget=*:*)
+        name=${argument#*=}
+        [[ -n ${budget[${name%:*}]-} ]] || usage
+        budget[${name%:*}]=${name#*:}
+        ;;
+      *) usage ;;
+    esac
+  done
+  for seconds in "$limit_of_all" "${budget[@]}"; do
+    [[ $seconds =~ ^[1-9][0-9]{0,4}$ ]] || usage
+  done
+}
+
 # Nothing of an earlier run may get into this one's report.
-rm -f "$logs"/{checks.tsv,nvidia_smi.csv,gpu_checks.json,gpu_checks.markdown} \
-  "$logs"/{cuda_kernels,round_gpu,round_device,round_loopback}.json
+make_logs() {
+  logs=${AGG_LOGS:-./agg_gpu_checks}
+  json=$logs
+  mkdir -p "$logs" || exit 1
+  rm -f "$logs"/{checks.tsv,nvidia_smi.csv,gpu_checks.json,gpu_checks.markdown} \
+    "$logs"/{cuda_kernels,round_gpu,round_device,round_loopback}.json
+}
 
 ran=0 # checks that found what they need
 passed=0
@@ -107,9 +131,14 @@ count() {
   grep -c -E "$2" "$1" || true
 }
 
-# within COMMAND...: for at most $limit seconds, which is check's.
+# within COMMAND...: for at most $limit seconds, which is check's. A function has
+# to say it of what it starts.
 within() {
-  timeout -k "$to_die" "$limit" "$@"
+  if [[ $(type -t "$1") == function ]]; then
+    "$@"
+  else
+    timeout -k "$to_die" "$limit" "$@"
+  fi
 }
 
 # Whether a sanitizer's log has more than its first and last words.
@@ -127,8 +156,7 @@ check() {
   rm -f "$log"
   fits "$name" "$limit" || return
   begin=$(now)
-  if [[ $(type -t "$1") == function ]]; then "$@"; else within "$@"; fi \
-    >"$log" 2>&1
+  within "$@" >"$log" 2>&1
   status=$?
   seconds=$(($(now) - begin))
   if grep -q '^\[==========\] Running ' "$log"; then
@@ -179,7 +207,9 @@ report_check() {
       [[ $why == killed* || $bad == 0 ]] && failures=$((bad + 1))
       failed=$((failed + failures))
       echo "FAILED   $name: $why"
-      [[ ! -e $log ]] || tail -n 15 "$log"
+      # What failed comes first: a log's end need not name it.
+      [[ ! -e $log ]] || { grep -m 12 -E 'Failure|FAILED|error' "$log"
+        tail -n 15 "$log"; }
       ;;
     skipped)
       # Its cases that were skipped count one by one, too.
@@ -197,14 +227,17 @@ report_check() {
   fi
 }
 
-have=$(getconf GNU_LIBC_VERSION 2>/dev/null | awk '{ print $2 }')
-needed=$(cat "$here/lib/glibc_needed")
-if [[ $(printf '%s\n' "$needed" "${have:-0}" | sort -V | head -n 1) != \
-  "$needed" ]]; then
-  echo "this host has glibc ${have:-unknown}; the bundle needs $needed"
-  echo "0 passed, 1 failed"
-  exit 1
-fi
+glibc_is_new_enough() {
+  local have needed
+  have=$(getconf GNU_LIBC_VERSION 2>/dev/null | awk '{ print $2 }')
+  needed=$(cat "$here/lib/glibc_needed")
+  if [[ $(printf '%s\n' "$needed" "${have:-0}" | sort -V | head -n 1) != \
+    "$needed" ]]; then
+    echo "this host has glibc ${have:-unknown}; the bundle needs $needed"
+    echo "0 passed, 1 failed"
+    return 1
+  fi
+}
 
 # starts PROGRAM: it finds its libraries and answers; 127 says that it did not,
 # 124 and 137 that it was killed.
@@ -221,11 +254,21 @@ for case in GramOfEveryWorkerCount HandWorkedSequences RangesAreIndependent \
   small+=":*$case/HandKernels:*$case/DoubleFloat*"
 done
 
+# The conformance suite on the card's own kernels, and its Grams in pairs of
+# floats, but for the cases whose many elements take a sanitizer minutes.
+whole='*/HandKernels:*Gram*/DoubleFloat-*Large*:*Many*:*EveryPattern*'
+whole+=':*EveryInterval*:*EveryGrouping*:*Huge*'
+
+find_sanitizer() {
+  command -v compute-sanitizer ||
+    ls "${CUDA_HOME:-/usr/local/cuda}/bin/compute-sanitizer" 2>/dev/null
+}
+
 # sanitized PROGRAM TOOL FILTER: succeeds if the tests do and the tool says
 # that it has found nothing.
 sanitized() {
   within "$1" --tool "$2" --error-exitcode 7 \
-    "$here/checks/cuda_conformance_test" --gtest_filter="$3" 2>&1 |
+    "$checks/cuda_conformance_test" --gtest_filter="$3" 2>&1 |
     tee "$logs/$2.now"
   local status=${PIPESTATUS[0]}
   ((status)) && return "$status"
@@ -252,8 +295,7 @@ why_no_sanitizer() {
 # Small tests under compute-sanitizer; the tools share the time that is left.
 sanitizers() {
   local tools=(memcheck racecheck synccheck initcheck) program why share rest=1
-  program=$(command -v compute-sanitizer ||
-    ls "${CUDA_HOME:-/usr/local/cuda}/bin/compute-sanitizer" 2>/dev/null)
+  program=$(find_sanitizer)
   why=$(why_no_sanitizer "$program")
   while ((${#tools[@]})); do
     share=$(($(left) / ${#tools[@]}))
@@ -282,15 +324,15 @@ ask_nvidia_smi() {
 benchmark() {
   local name=$1
   shift
-  check "$name" "${budget[$name]}" "$here/checks/$name" "$@" \
-    --json="$logs/$name.json"
+  check "$name" "${budget[$name]}" "$checks/$name" "$@" \
+    --json="$json/$name.json"
   [[ ! -e $logs/$name.log ]] || grep -v '^SKIPPED' "$logs/$name.log"
 }
 
 gpu_checks() {
   local name
   for name in cuda_conformance cuda_jobs; do
-    check "$name" "${budget[$name]}" "$here/checks/${name}_test"
+    check "$name" "${budget[$name]}" "$checks/${name}_test"
   done
   ((bench)) || return
   benchmark cuda_kernels
@@ -312,7 +354,7 @@ gpu_has_run() {
 }
 
 write_report() {
-  timeout -k "$to_die" 10 "$here/checks/gpu_report" --logs="$logs" \
+  timeout -k "$to_die" 10 "$checks/gpu_report" --logs="$logs" \
     --revision="$(cat "$here/lib/revision")" --date="$(date -u +%FT%TZ)" \
     --seconds="$(($(now) - begin_of_all))" --limit="$limit_of_all" \
     >"$logs/gpu_report.log" 2>&1
@@ -326,34 +368,148 @@ write_report() {
   fi
 }
 
-for program in "$here"/bin/*; do
-  check "starts_$(basename "$program")" "${budget[starts]}" starts "$program"
-done
-has_gpu_half=0
-if ((gpu)); then
-  if [[ -e $here/checks/cuda_conformance_test ]]; then
-    has_gpu_half=1
-  else
-    skip gpu "this bundle was built without CUDA"
-    if ((wanted)); then
-      failed=$((failed + 1))
-      echo "FAILED   gpu: it has no checks, though there is --gpu"
+all_checks() {
+  local program has_gpu_half=0
+  glibc_is_new_enough || return
+  for program in "$here"/bin/*; do
+    check "starts_$(basename "$program")" "${budget[starts]}" starts "$program"
+  done
+  if ((gpu)); then
+    if [[ -e $checks/cuda_conformance_test ]]; then
+      has_gpu_half=1
+    else
+      skip gpu "this bundle was built without CUDA"
+      if ((wanted)); then
+        failed=$((failed + 1))
+        echo "FAILED   gpu: it has no checks, though there is --gpu"
+      fi
     fi
   fi
-fi
-((has_gpu_half)) && ask_nvidia_smi
-ran_before=$ran
-if ((has_gpu_half)); then
-  gpu_checks
-  gpu_has_run
-fi
-check cpu_conformance "${budget[cpu_conformance]}" \
-  "$here/checks/cpu_conformance_test"
-((has_gpu_half)) && sanitizers
-write_report
+  ((has_gpu_half)) && ask_nvidia_smi
+  ran_before=$ran
+  if ((has_gpu_half)); then
+    gpu_checks
+    gpu_has_run
+  fi
+  check cpu_conformance "${budget[cpu_conformance]}" \
+    "$checks/cpu_conformance_test"
+  ((has_gpu_half)) && sanitizers
+  write_report
 
-((passed + failed == 0)) && failed=1
-summary="$passed passed, $failed failed"
-((skipped)) && summary="$summary, $skipped skipped"
-echo "$summary"
-((failed == 0))
+  ((passed + failed == 0)) && failed=1
+  local summary="$passed passed, $failed failed"
+  ((skipped)) && summary="$summary, $skipped skipped"
+  echo "$summary"
+  ((failed == 0))
+}
+
+# --- Parts ----------------------------------------------------------------------
+
+# What the visit's scripts need, in a folder that goes when the visit ends.
+begin_visit() {
+  out=${OUT:-./visit_out}
+  mkdir -p "$out" && out=$(cd "$out" && pwd)
+  json=$out
+  logs=$(mktemp -d)
+  work=$(mktemp -d)
+  exec > >(exec tee "$out/log.txt") 2>&1
+  tee=$!
+  # Waits for tee: whoever copies the folder then has all of the log.
+  trap 'tar -C "$logs" -czf "$out/logs.tgz" .
+    rm -rf "$logs" "$work"; echo "== end, $SECONDS s"
+    exec >&- 2>&-; wait "$tee"' EXIT
+  tar -C "$work" -xzf "$archive" || exit 1
+  checks=$work/agg_server_bundle/checks
+  python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir \
+    --target "$work/site" "$here"/agg_server-*.whl || exit 1
+  export PYTHONPATH=$work/site PYTHONUNBUFFERED=1
+  echo "== $(cat "$work/agg_server_bundle/lib/revision"), $(date -u +%FT%TZ)," \
+    "unpacked after $SECONDS s"
+}
+
+# shown LINES NAME SECONDS COMMAND...: a check, and the last LINES of its log.
+shown() {
+  local lines=$1
+  shift
+  check "$@"
+  tail -n "$lines" "$logs/$1.log" | cut -c 1-400
+}
+
+# run_part NAME SECONDS: SECONDS may be empty, for the part's own.
+run_part() {
+  local seconds=$2 kernel
+  case $1 in
+    facts)
+      shown 45 facts "${seconds:-20}" sh -c "nvidia-smi --query-gpu=name,\
+driver_version,compute_mode,mig.mode.current,pcie.link.gen.current,\
+pcie.link.width.current --format=csv,noheader; uname -r; ulimit -l
+        ls -d /dev/nvidia*; command -v zstd ncu compute-sanitizer
+        python3 '$here/card_facts.py'"
+      ;;
+    conformance | jobs)
+      shown 6 "$1" "${seconds:-${budget[cuda_$1]}}" "$checks/cuda_$1_test"
+      ;;
+    cuda_kernels | round_device | round_gpu)
+      budget[$1]=${seconds:-75}
+      benchmark "$1"
+      ;;
+    smoke)
+      shown 4 kernels_smoke "${seconds:-20}" "$checks/cuda_kernels" --smoke
+      shown 4 device_smoke "${seconds:-30}" "$checks/round_device" --smoke
+      ;;
+    ncu)
+      # The first launches of each: of float32, of the fewest rows.
+      for kernel in FewRows Triangle UpdateKernel; do
+        shown 70 "ncu_$kernel" "${seconds:-40}" ncu --clock-control none \
+          --section SpeedOfLight --section WarpStateStats --section Occupancy \
+          --section MemoryWorkloadAnalysis -k "regex:$kernel" -s 2 -c 1 \
+          --kill yes "$checks/cuda_kernels"
+      done
+      ;;
+    training_small)
+      shown 30 "$1" "${seconds:-70}" python3 "$here/card_training.py" --small
+      ;;
+    training)
+      shown 30 "$1" "${seconds:-150}" python3 "$here/card_training.py"
+      ;;
+    memcheck | racecheck | synccheck | initcheck)
+      shown 6 "$1" "${seconds:-110}" sanitized "$(find_sanitizer)" "$1" "$whole"
+      ;;
+    *)
+      echo "visit.sh: no part named '$1'; allowed: first, second, facts," \
+        "conformance, jobs, smoke, cuda_kernels, round_device, round_gpu, ncu," \
+        "training, training_small, memcheck, racecheck, synccheck, initcheck"
+      failed=$((failed + 1))
+      ;;
+  esac
+}
+
+visit() {
+  local argument seconds
+  case ${1:-} in
+    '') usage ;;
+    first)
+      set -- facts conformance jobs training_small cuda_kernels round_device
+      ;;
+    second)
+      set -- conformance jobs cuda_kernels round_device training ncu memcheck \
+        racecheck synccheck initcheck
+      ;;
+  esac
+  begin_visit
+  limit_of_all=99999 # each part has its own
+  for argument in "$@"; do
+    seconds=
+    [[ $argument != *:* ]] || seconds=${argument#*:}
+    run_part "${argument%%:*}" "$seconds"
+  done
+  exit $((failed > 0))
+}
+
+if [[ -e $archive ]]; then
+  visit "$@"
+else
+  parse_flags "$@"
+  make_logs
+  all_checks
+fi

@@ -1,4 +1,4 @@
-"""A visit's visit.sh keeps what every part says, and fails when one does. Its
+"""run_gpu_checks.sh as a visit's visit.sh keeps what every part says, and fails when one does. Its
 programs are stand-ins, Python too.
 """
 
@@ -16,7 +16,7 @@ class VisitTest(Folder):
     def setUp(self):
         super().setUp()
         script(self.folder / "visit/visit.sh",
-               (ROOT / "deploy/bundle/visit/visit.sh").read_text())
+               (ROOT / "deploy/bundle/run_gpu_checks.sh").read_text())
         script(self.folder / "path/python3", "echo python3 \"$@\"")
         script(self.folder / "made/checks/cuda_jobs_test", "echo jobs are done")
         script(self.folder / "made/checks/cuda_conformance_test",
@@ -49,14 +49,14 @@ class VisitTest(Folder):
     def test_a_part_that_fails_is_said_and_the_next_one_runs(self):
         status, said = self.visit("conformance", "jobs")
         self.assertEqual(status, 1, said)
-        self.assertIn("== conformance: status 3", said)
+        self.assertIn("FAILED   conformance: status 3", said)
         self.assertIn("x.cc:1: Failure", said)
         self.assertIn("jobs are done", said)
 
     def test_a_part_that_takes_too_long_is_killed(self):
         status, said = self.visit("round_gpu:1")
         self.assertEqual(status, 1, said)
-        self.assertIn("== round_gpu: status 124", said)
+        self.assertIn("FAILED   round_gpu: killed at its limit of 1 s", said)
 
     def test_parts_are_those_that_there_are(self):
         status, said = self.visit("dance")
