@@ -1,6 +1,4 @@
 // Any calls of the Admin service between others' rounds.
-#include <algorithm>
-
 #include "tests/fuzz/fuzz_job.h"
 #include "tests/fuzz/fuzz_message.h"
 #include "tests/fuzz/job_input.pb.h"
@@ -14,37 +12,28 @@ void DoAdmin(FuzzJob* job, const fuzz::AdminStep& step) {
   const fuzz::Who& who = step.who();
   switch (step.call_case()) {
     case Step::kSetRule:
-      return job->DoAdmin<v1::SetRuleRequest, v1::SetRuleReply>(
-          who, step.set_rule(), &Service::SetRule);
+      return job->DoAdmin(who, step.set_rule(), &Service::SetRule);
     case Step::kEvict:
-      return job->DoAdmin<v1::EvictWorkerRequest, v1::EvictWorkerReply>(
-          who, step.evict(), &Service::EvictWorker);
+      return job->DoAdmin(who, step.evict(), &Service::EvictWorker);
     case Step::kDrain:
-      return job->DoAdmin<v1::DrainRequest, v1::DrainReply>(who, step.drain(),
-                                                            &Service::Drain);
+      return job->DoAdmin(who, step.drain(), &Service::Drain);
     case Step::kTakeCheckpoint:
-      return job->DoAdmin<v1::TakeCheckpointRequest, v1::TakeCheckpointReply>(
-          who, step.take_checkpoint(), &Service::TakeCheckpoint);
+      return job->DoAdmin(who, step.take_checkpoint(),
+                          &Service::TakeCheckpoint);
     case Step::kRestore:
-      return job->DoAdmin<v1::RestoreRequest, v1::RestoreReply>(
-          who, step.restore(), &Service::Restore);
+      return job->DoAdmin(who, step.restore(), &Service::Restore);
     case Step::kResume:
-      return job->DoAdmin<v1::ResumeRequest, v1::ResumeReply>(
-          who, step.resume(), &Service::Resume);
+      return job->DoAdmin(who, step.resume(), &Service::Resume);
     case Step::kSetLogLevel:
-      return job->DoAdmin<v1::SetLogLevelRequest, v1::SetLogLevelReply>(
-          who, step.set_log_level(), &Service::SetLogLevel);
+      return job->DoAdmin(who, step.set_log_level(), &Service::SetLogLevel);
     case Step::kListTensors:
       return job->ListTensors(who, step.list_tensors());
     case Step::kListRounds:
-      return job->DoAdmin<v1::ListRoundsRequest, v1::ListRoundsReply>(
-          who, step.list_rounds(), &Service::ListRounds);
+      return job->DoAdmin(who, step.list_rounds(), &Service::ListRounds);
     case Step::kGetVersion:
-      return job->DoAdmin<v1::GetVersionRequest, v1::GetVersionReply>(
-          who, step.get_version(), &Service::GetVersion);
+      return job->DoAdmin(who, step.get_version(), &Service::GetVersion);
     case Step::kListAudit:
-      return job->DoAdmin<v1::ListAuditRequest, v1::ListAuditReply>(
-          who, step.list_audit(), &Service::ListAudit);
+      return job->DoAdmin(who, step.list_audit(), &Service::ListAudit);
     default:
       return;
   }
@@ -67,12 +56,7 @@ void Do(FuzzJob* job, const fuzz::AdminStep& step) {
   }
 }
 
-void Run(const fuzz::AdminInput& input) {
-  FuzzJob job(input.setup());
-  const int num_steps = std::min(input.steps_size(), FuzzJob::kMaxSteps);
-  for (int i = 0; i < num_steps; ++i) Do(&job, input.steps(i));
-  job.Finish();
-}
+void Run(const fuzz::AdminInput& input) { RunSteps(input, &Do); }
 
 }  // namespace
 }  // namespace agg

@@ -1,7 +1,6 @@
 // Any calls of the ShardControl service: a coordinator that is not the job's,
 // or is out of its mind, and a neighbour like it. The job's own takes its shard
 // back, and the honest worker goes on.
-#include <algorithm>
 #include <memory>
 #include <type_traits>
 #include <utility>
@@ -211,10 +210,9 @@ void ControlJob::Do(const fuzz::ControlStep& step) {
 }
 
 void Run(const fuzz::ControlInput& input) {
-  ControlJob job(input.setup());
-  const int num_steps = std::min(input.steps_size(), FuzzJob::kMaxSteps);
-  for (int i = 0; i < num_steps; ++i) job.Do(input.steps(i));
-  job.Finish();
+  RunSteps<ControlJob>(
+      input,
+      [](ControlJob* job, const fuzz::ControlStep& step) { job->Do(step); });
 }
 
 }  // namespace

@@ -1,7 +1,5 @@
 // Any calls of the Coordinator service, and the pushes without which they lead
 // nowhere.
-#include <algorithm>
-
 #include "tests/fuzz/fuzz_job.h"
 #include "tests/fuzz/fuzz_message.h"
 #include "tests/fuzz/job_input.pb.h"
@@ -38,12 +36,7 @@ void Do(FuzzJob* job, const fuzz::CoordinatorStep& step) {
   }
 }
 
-void Run(const fuzz::CoordinatorInput& input) {
-  FuzzJob job(input.setup());
-  const int num_steps = std::min(input.steps_size(), FuzzJob::kMaxSteps);
-  for (int i = 0; i < num_steps; ++i) Do(&job, input.steps(i));
-  job.Finish();
-}
+void Run(const fuzz::CoordinatorInput& input) { RunSteps(input, &Do); }
 
 }  // namespace
 }  // namespace agg

@@ -6,6 +6,7 @@
 #ifndef AGG_TESTS_FUZZ_FUZZ_JOB_H_
 #define AGG_TESTS_FUZZ_FUZZ_JOB_H_
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
@@ -16,7 +17,7 @@
 #include "proto/admin.pb.h"
 #include "proto/agg.pb.h"
 #include "proto/reduction.pb.h"
-#include "tests/fuzz/fuzz_calls.h"
+#include "tests/fuzz/fake_call.h"
 #include "tests/fuzz/fuzz_services.h"
 #include "tests/fuzz/honest_worker.h"
 #include "tests/fuzz/job_input.pb.h"
@@ -90,6 +91,16 @@ class FuzzJob {
   std::map<std::pair<uint32_t, uint32_t>, std::shared_ptr<PushCall>> pushes_;
   std::map<uint32_t, std::shared_ptr<AttendCall>> attends_;
 };
+
+// A target's run: the input's steps on a job of its setup, then what must be so
+// after any input.
+template <typename Job = FuzzJob, typename Input, typename DoStep>
+void RunSteps(const Input& input, DoStep do_step) {
+  Job job(input.setup());
+  const int num_steps = std::min(input.steps_size(), FuzzJob::kMaxSteps);
+  for (int i = 0; i < num_steps; ++i) do_step(&job, input.steps(i));
+  job.Finish();
+}
 
 }  // namespace agg
 

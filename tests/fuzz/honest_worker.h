@@ -10,7 +10,6 @@
 
 #include "proto/agg.pb.h"
 #include "tests/fuzz/fake_call.h"
-#include "tests/fuzz/fuzz_calls.h"
 #include "tests/fuzz/fuzz_services.h"
 #include "tests/server/round/row_frames.h"
 

@@ -1,7 +1,5 @@
 // Any streams of the Shard service, and the calls without which they lead
 // nowhere.
-#include <algorithm>
-
 #include "tests/fuzz/fuzz_job.h"
 #include "tests/fuzz/fuzz_message.h"
 #include "tests/fuzz/job_input.pb.h"
@@ -28,12 +26,7 @@ void Do(FuzzJob* job, const fuzz::ShardStep& step) {
   }
 }
 
-void Run(const fuzz::ShardInput& input) {
-  FuzzJob job(input.setup());
-  const int num_steps = std::min(input.steps_size(), FuzzJob::kMaxSteps);
-  for (int i = 0; i < num_steps; ++i) Do(&job, input.steps(i));
-  job.Finish();
-}
+void Run(const fuzz::ShardInput& input) { RunSteps(input, &Do); }
 
 }  // namespace
 }  // namespace agg

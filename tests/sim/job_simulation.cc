@@ -1,26 +1,102 @@
 #include "tests/sim/job_simulation.h"
 
 #include <algorithm>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/backend_factory.h"
+#include "kernels/optimizer_step.h"
+#include "proto/shard_plan.h"
 #include "server/base/job_phase.h"
 #include "server/base/log.h"
 #include "server/checkpoint/checkpoint_folder.h"
-#include "tests/sim/sim_options.h"
+#include "server/combine/rule_table.h"
+#include "server/coordinator/coordinator_types.h"
+#include "server/coordinator/peer_group.h"
+#include "server/round/shard_options.h"
+#include "tests/server/round/row_frames.h"
 
 namespace agg {
 namespace {
 
+constexpr uint64_t kSimRounds = 5;
 constexpr uint64_t kJoinRound = 1;  // the third worker joins while it is open
 constexpr uint64_t kRuleRound = 3;  // another rule is set while it is open
 constexpr LogLevel kNothing = static_cast<LogLevel>(4);  // above kError
 constexpr int kMaxSteps = 20000;
 constexpr absl::Duration kTick = absl::Milliseconds(250);
 constexpr absl::Duration kMaxTime = absl::Minutes(5);
+
+OptimizerOptions Adam() {
+  OptimizerOptions adam;
+  adam.kind = OptimizerKind::kAdam;
+  return adam;
+}
+
+Manifest MakeSimManifest(int num_shards) {
+  // With three shards one has no slices.
+  const std::vector<std::vector<int64_t>> shapes =
+      num_shards == 3 ? std::vector<std::vector<int64_t>>{{7}, {30}}
+                      : std::vector<std::vector<int64_t>>{{7}, {}, {30}, {12}};
+  Manifest manifest;
+  for (const std::vector<int64_t>& shape : shapes) {
+    TensorSpec tensor;
+    tensor.name = absl::StrCat("t", manifest.tensors.size());
+    tensor.shape = shape;
+    manifest.tensors.push_back(tensor);
+  }
+  return manifest;
+}
+
+// Two workers and one that joins later, Adam, AdaCons and a shadow rule.
+CoordinatorOptions MakeSimOptions(const SimPlan& plan) {
+  CoordinatorOptions options;
+  options.workers = 2;
+  options.max_workers = 3;
+  options.max_rounds = kSimRounds;
+  options.replicated = plan.replicated;
+  options.optimizer = Adam();
+  options.combine.rule.rule = FindRule("adacons");
+  options.combine.rule.scope = options.combine.rule.rule->default_scope;
+  options.combine.schedule.learning_rate = 0.5;
+  options.combine.shadow_rules.emplace_back();
+  options.combine.shadow_rules[0].rule = FindRule("adasum");
+  options.checkpoint.enabled = plan.checkpoints;
+  options.checkpoint.every_rounds = 2;
+  return options;
+}
+
+ShardOptions MakeSimShardOptions(const SimPlan& plan, int ordinal,
+                                 uint64_t life) {
+  ShardOptions options;
+  options.ordinal = ordinal;
+  options.num_shards = plan.num_shards;
+  options.life = life;
+  options.workers = 2;
+  options.max_workers = 3;
+  options.optimizer = Adam();
+  options.replicated = plan.replicated;
+  options.background = false;  // no thread computes in the background
+  options.early_gram = false;
+  return options;
+}
+
+// The order of calls to several shards; seed 0: that of the ordinals.
+PeerGroup::Order MakeSimOrder(uint64_t seed) {
+  return [random = std::make_shared<std::mt19937_64>(seed), seed](int size) {
+    std::vector<int> order(size);
+    std::iota(order.begin(), order.end(), 0);
+    if (seed != 0) std::shuffle(order.begin(), order.end(), *random);
+    return order;
+  };
+}
 
 }  // namespace
 
@@ -408,6 +484,55 @@ void JobSimulation::ReadEnd(SimOutcome* outcome) {
             ledger_.Fail(version.status().ToString());
           }
         });
+  }
+}
+
+std::string Describe(const SimPlan& plan) {
+  std::vector<std::string> faults;
+  for (const Fault& fault : plan.faults) faults.push_back(Describe(fault));
+  return absl::StrCat(
+      "seed ", plan.seed, ", K = ", plan.num_shards,
+      plan.replicated ? ", replicated" : "",
+      plan.checkpoints ? ", checkpoints" : "",
+      plan.torn == Torn::kNone
+          ? ""
+          : absl::StrCat(", folder ", plan.torn_shard, " torn (",
+                         static_cast<int>(plan.torn), ")"),
+      plan.anew ? ", begins anew" : "", plan.evicts ? ", evicts" : "", ": ",
+      absl::StrJoin(faults, "; "));
+}
+
+void CompareRuns(const SimPlan& plan, const SimOutcome& undisturbed,
+                 SimOutcome* run) {
+  if (!run->errors.empty() || run->lost_at_end) return;
+  if (run->rows != undisturbed.rows) {
+    // Whoever was in at the checkpoint's time is in from there on (P26).
+    if (run->num_rewinds > 0) return;
+    // Copies can outlive the sessions, which are given out after them (P19).
+    if (run->neighbours_lost) return;
+    // The row of a worker that is gone is not pushed again, and its next
+    // process joins a job that does not know of the former one.
+    const auto worker = [](const Fault& fault) {
+      return fault.kind == FaultKind::kKillWorker;
+    };
+    const auto& faults = plan.faults;
+    if (std::any_of(faults.begin(), faults.end(), worker) &&
+        !std::all_of(faults.begin(), faults.end(), worker)) {
+      return;
+    }
+    run->errors.push_back("the rounds have other rows than undisturbed");
+    return;
+  }
+  if (!SameBits(run->parameters, undisturbed.parameters)) {
+    run->errors.push_back("the final parameters have other bits");
+  }
+  for (const auto& [version, parameters] : run->versions) {
+    const auto expected = undisturbed.versions.find(version);
+    if (expected != undisturbed.versions.end() &&
+        !SameBits(expected->second, parameters)) {
+      run->errors.push_back(
+          absl::StrCat("version ", version, " was pulled with other bits"));
+    }
   }
 }
 
