@@ -233,13 +233,9 @@ void Take(const Json& file, const std::vector<const char*>& names,
 }
 
 // The rows of cuda_kernels, each with its target.
-Json RowsOf(const Json& kernels) {
-  Json rows = Json::array();
-  if (!kernels.is_object() || !kernels.contains("rows")) return rows;
-  for (Json row : kernels["rows"]) {
-    row["target"] = TargetOfRow(row);
-    rows.push_back(std::move(row));
-  }
+Json JudgedRows(const Json& kernels) {
+  Json rows = RowsOf(kernels);
+  for (Json& row : rows) row["target"] = TargetOfRow(row);
   return rows;
 }
 
@@ -276,7 +272,7 @@ Json MakeReport(const Json& run, const Json& host, const Json& card,
   report["checks"] = checks;
   const Json kernels = FileOf(files, "cuda_kernels");
   Take(kernels, {"copy", "bus", "fp64", "calls", "cublas"}, &report);
-  report["rows"] = RowsOf(kernels);
+  report["rows"] = JudgedRows(kernels);
   Take(FileOf(files, "round_gpu"), {"rounds"}, &report);
   const Json device = FileOf(files, "round_device");
   report["device_rounds"] = device.is_object() && device.contains("rounds")
