@@ -8,8 +8,8 @@ exits with 1 if a check failed.
               target be used: compilers find all of /usr/include without one
   channels    gRPC channels are made in one place (proto/grpc_channel.h)
   guards      AGG_PATH_FILE_H_
-  classes     a class is defined in one source (classes.py)
-  comments    comments in headers begin with a verb or a noun (comments.py)
+  classes     a class is defined in one source
+  comments    comments in headers begin with a verb or a noun
   deps        BUILD files list what the #includes need, and no more (deps.py)
   length      lines of a file and of a function (lengths.py)
   unfinished  words that mark unfinished work
@@ -24,6 +24,7 @@ exits with 1 if a check failed.
 """
 
 import ast
+import collections
 import os
 import re
 import shutil
@@ -31,9 +32,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import classes  # Its neighbours, also where this file is run as a script.
-import comments
-import deps
+import deps  # Its neighbours, also where this file is run as a script.
 import lengths
 import newcomer
 import rooms
@@ -273,6 +272,64 @@ def tracked_files(root):
     return files
 
 
+_SOURCES = (".cc", ".cu")
+# "Type Outer::Method(", "Outer::Outer(", "Outer::Inner::~Inner(": a definition
+# begins in the first column. Its type may stand on the line before.
+_DEFINITION = re.compile(
+    r"^(?:[A-Za-z_][\w:<>,&* ]*[ &*])?([A-Z]\w*(?:::\w+)*)::"
+    r"(?:~?\w+|operator.+?)\(")
+
+
+def defined_classes(lines):
+    """{class: first line's number} of the classes whose members are defined."""
+    found = {}
+    for number, line in enumerate(lines, 1):
+        match = _DEFINITION.match(line)
+        if match:
+            found.setdefault(match.group(1), number)
+    return found
+
+
+def check_classes(files):
+    """A class is defined in one source.
+
+    A reader of a class opens its header and one .cc file. A class that has
+    become too large for one file is several classes.
+    """
+    places = collections.defaultdict(list)
+    for path, lines in files.items():
+        if path.endswith(_SOURCES) and not path.startswith("tests/"):
+            for name, number in defined_classes(lines).items():
+                places[name].append("%s:%d" % (path, number))
+    for name, where in sorted(places.items()):
+        if len(where) > 1:
+            yield "class %s is defined in %d sources: %s" % (
+                name, len(where), ", ".join(where))
+
+
+_FRAGMENT = re.compile(
+    r"^\s*// (As|By|For|From|Likewise|Of|The same|With|Without)\b")
+
+
+def check_comments(files):
+    """A comment above a declaration begins with a verb or what names the thing.
+
+    "Ends the session", "Rows of the open round". A fragment ("Of the open
+    round", "By rank", "Likewise for a replica") leaves the reader to guess of
+    what.
+    """
+    for path, lines in files.items():
+        if not path.endswith((".h", ".cuh")) or path.startswith("tests/"):
+            continue
+        before = ""
+        for number, line in enumerate(lines, 1):
+            match = _FRAGMENT.match(line)
+            if match and not before.lstrip().startswith("//"):
+                yield "%s:%d: a comment begins with \"%s\": begin with a verb " \
+                    "or with what the thing is" % (path, number, match.group(1))
+            before = line
+
+
 def main(argv):
     root = argv[1] if len(argv) > 1 else os.getcwd()
     files = tracked_files(root)
@@ -281,8 +338,8 @@ def main(argv):
         "includes": check_includes(files, groups),
         "channels": check_channels(files),
         "guards": check_guards(files),
-        "classes": classes.check(files),
-        "comments": comments.check(files),
+        "classes": check_classes(files),
+        "comments": check_comments(files),
         "deps": deps.check(files),
         "length": lengths.check(files),
         "unfinished": check_pattern(files, _UNFINISHED),

@@ -106,5 +106,54 @@ class LintTest(unittest.TestCase):
         self.assertIn("server/a -> server/b -> server/c -> server/a", found[0])
 
 
+class ClassesTest(unittest.TestCase):
+
+    def test_definitions(self):
+        for line in ("int Row::size() const {", "Row::Row(int size) : size_(size) {",
+                     "Row::~Row() {",
+                     "absl::StatusOr<std::string> Row::Read(", "bool Row::operator==("
+                     "const Row& other) const {", "Row& Row::Set(int i) {"):
+            self.assertEqual(list(lint.defined_classes([line])), ["Row"], line)
+
+    def test_a_class_in_a_class_is_one_of_its_own(self):
+        self.assertEqual(lint.defined_classes(["Row::Row() {", "int Row::Part::x() {"]),
+                         {"Row": 1, "Row::Part": 2})
+
+    def test_what_is_no_definition(self):
+        for line in ("  Row::Clear();", "int size = Row::Size(3);",
+                     "// Row::Clear() ends it.", "std::move(row);",
+                     "constexpr int kSize = Row::kSize;", "using agg::Row;"):
+            self.assertEqual(lint.defined_classes([line]), {}, line)
+
+    def test_one_class_in_two_sources(self):
+        files = {"a/row.cc": ["Row::Row() {"], "a/row_more.cc": ["", "int Row::x() {"],
+                 "b/line.cc": ["Line::Line() {"], "tests/row.cc": ["Row::Row() {"]}
+        self.assertEqual(list(lint.check_classes(files)), [
+            "class Row is defined in 2 sources: a/row.cc:1, a/row_more.cc:2"])
+
+
+class CommentsTest(unittest.TestCase):
+
+    def found(self, *lines, path="server/a.h"):
+        return [finding.split(": ")[0]
+                for finding in lint.check_comments({path: list(lines)})]
+
+    def test_fragments(self):
+        self.assertEqual(
+            self.found("// Of the open round.", "int rows;", "", "  // By rank.",
+                       "int b;", "// Likewise for a replica.", "// Without one."),
+            ["server/a.h:1", "server/a.h:4", "server/a.h:6"])
+
+    def test_sentences(self):
+        self.assertEqual(
+            self.found("// Rows of the open round,", "// By rank.", "int rows;",
+                       "// Ends it.", "int a;  // of the round", "// Offset.",
+                       "// Forgets it."), [])
+
+    def test_headers_of_production_code_alone(self):
+        for path in ("server/a.cc", "tests/a.h"):
+            self.assertEqual(self.found("// Of the round.", path=path), [])
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -10,7 +10,7 @@ import unittest
 
 from tests.sim import protocol_model
 from tests.sim import protocol_recovery as recovery
-from tests.sim.protocol_explorer import explore
+from tests.sim.protocol_model import explore
 from tests.sim.protocol_recovery import decide
 from tests.sim.protocol_state import (Bounds, Content, Copy, Process, Version,
                                       initial_state)

@@ -25,7 +25,7 @@ from.
 
 import sys
 
-from tests.sim.protocol_explorer import explore
+from tests.sim.protocol_model import explore
 from tests.sim.protocol_recovery import decide, recovered
 from tests.sim.protocol_state import Bounds, Copy, Version
 from tests.sim.protocol_steps import Steps
