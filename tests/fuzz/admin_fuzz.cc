@@ -12,28 +12,37 @@ void DoAdmin(FuzzJob* job, const fuzz::AdminStep& step) {
   const fuzz::Who& who = step.who();
   switch (step.call_case()) {
     case Step::kSetRule:
-      return job->DoAdmin(who, step.set_rule(), &Service::SetRule);
+      return job->DoAdmin<v1::SetRuleRequest, v1::SetRuleReply>(
+          who, step.set_rule(), &Service::SetRule);
     case Step::kEvict:
-      return job->DoAdmin(who, step.evict(), &Service::EvictWorker);
+      return job->DoAdmin<v1::EvictWorkerRequest, v1::EvictWorkerReply>(
+          who, step.evict(), &Service::EvictWorker);
     case Step::kDrain:
-      return job->DoAdmin(who, step.drain(), &Service::Drain);
+      return job->DoAdmin<v1::DrainRequest, v1::DrainReply>(who, step.drain(),
+                                                            &Service::Drain);
     case Step::kTakeCheckpoint:
-      return job->DoAdmin(who, step.take_checkpoint(),
-                          &Service::TakeCheckpoint);
+      return job->DoAdmin<v1::TakeCheckpointRequest, v1::TakeCheckpointReply>(
+          who, step.take_checkpoint(), &Service::TakeCheckpoint);
     case Step::kRestore:
-      return job->DoAdmin(who, step.restore(), &Service::Restore);
+      return job->DoAdmin<v1::RestoreRequest, v1::RestoreReply>(
+          who, step.restore(), &Service::Restore);
     case Step::kResume:
-      return job->DoAdmin(who, step.resume(), &Service::Resume);
+      return job->DoAdmin<v1::ResumeRequest, v1::ResumeReply>(
+          who, step.resume(), &Service::Resume);
     case Step::kSetLogLevel:
-      return job->DoAdmin(who, step.set_log_level(), &Service::SetLogLevel);
+      return job->DoAdmin<v1::SetLogLevelRequest, v1::SetLogLevelReply>(
+          who, step.set_log_level(), &Service::SetLogLevel);
     case Step::kListTensors:
       return job->ListTensors(who, step.list_tensors());
     case Step::kListRounds:
-      return job->DoAdmin(who, step.list_rounds(), &Service::ListRounds);
+      return job->DoAdmin<v1::ListRoundsRequest, v1::ListRoundsReply>(
+          who, step.list_rounds(), &Service::ListRounds);
     case Step::kGetVersion:
-      return job->DoAdmin(who, step.get_version(), &Service::GetVersion);
+      return job->DoAdmin<v1::GetVersionRequest, v1::GetVersionReply>(
+          who, step.get_version(), &Service::GetVersion);
     case Step::kListAudit:
-      return job->DoAdmin(who, step.list_audit(), &Service::ListAudit);
+      return job->DoAdmin<v1::ListAuditRequest, v1::ListAuditReply>(
+          who, step.list_audit(), &Service::ListAudit);
     default:
       return;
   }
