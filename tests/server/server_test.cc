@@ -19,14 +19,18 @@
 #include "kernels/backend_factory.h"
 #include "proto/agg.grpc.pb.h"
 #include "proto/control.grpc.pb.h"
-#include "server/config/options.h"
+#include "server/bind_host.h"
 #include "server/config/config_text.h"
+#include "server/config/options.h"
+#include "server/server_main.h"
 #include "tests/server/tls/test_certificates.h"
 
 namespace agg {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 ServerOptions Options(const std::string& text = "") {
   return *MakeServerOptions(WithDefaults(*ParseJobConfig(
@@ -269,6 +273,79 @@ TEST(ServerTest, WhatCannotStartSaysWhy) {
   EXPECT_EQ(in_use.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(in_use.message()),
               HasSubstr(absl::StrCat("127.0.0.1:", (*first)->port())));
+}
+
+const HostMemory kHost = {1000, "cgroup limit"};
+
+TEST(ShardBudgetTest, IsFourFifthsWhereNothingIsConfigured) {
+  const MemoryBudget budget = CompleteBudget({0, 0}, kHost, {500, 100});
+  EXPECT_EQ(budget.host_bytes, 800);
+  EXPECT_EQ(budget.device_bytes, 400);
+}
+
+TEST(ShardBudgetTest, IsAsConfigured) {
+  const MemoryBudget budget = CompleteBudget({900, 450}, kHost, {500, 100});
+  EXPECT_EQ(budget.host_bytes, 900);
+  EXPECT_EQ(budget.device_bytes, 450);
+}
+
+TEST(ShardBudgetTest, LeavesTheDeviceOutWithoutOne) {
+  EXPECT_EQ(CompleteBudget({0, 0}, kHost, {}).device_bytes, 0);
+}
+
+TEST(StopRequestTest, TheFirstReasonCounts) {
+  StopRequest stop;
+  stop.Ask("drain request");
+  stop.Ask("signal 15");
+  EXPECT_EQ(stop.Wait(), "drain request");
+  EXPECT_EQ(stop.Wait(), "drain request");
+}
+
+TEST(StopRequestTest, IsWaitedFor) {
+  StopRequest stop;
+  std::string reason;
+  std::thread waiting([&] { reason = stop.Wait(); });
+  stop.Ask("signal 15");
+  waiting.join();
+  EXPECT_EQ(reason, "signal 15");
+}
+
+TEST(BindHostTest, LoopbackByDefault) {
+  EXPECT_EQ(BindHost({"10.0.0.1", 5}, ""), "127.0.0.1");
+  EXPECT_EQ(BindHost({"::1", 5}, ""), "::1");
+  EXPECT_EQ(BindHost({"10.0.0.1", 5}, "0.0.0.0"), "0.0.0.0");
+}
+
+TEST(BindHostTest, BeyondLoopbackItTakesTlsOrThatItIsMeant) {
+  EXPECT_TRUE(CheckBind("127.0.0.1", /*tls=*/false, /*insecure=*/false).ok());
+  EXPECT_TRUE(CheckBind("::1", false, false).ok());
+  EXPECT_TRUE(CheckBind("0.0.0.0", true, false).ok());
+  EXPECT_TRUE(CheckBind("0.0.0.0", false, true).ok());
+  const absl::Status refused = CheckBind("0.0.0.0", false, false);
+  EXPECT_TRUE(absl::IsInvalidArgument(refused));
+  EXPECT_THAT(std::string(refused.message()),
+              AllOf(HasSubstr("--bind is \"0.0.0.0\"; allowed: "),
+                    HasSubstr("security { insecure: true }")));
+}
+
+TEST(BindHostTest, InsecureIsWhatOthersReachWithoutTls) {
+  EXPECT_TRUE(IsInsecure("10.0.0.1", false));
+  EXPECT_FALSE(IsInsecure("10.0.0.1", true));
+  EXPECT_FALSE(IsInsecure("127.0.0.1", false));
+}
+
+TEST(BindHostTest, TheLogSaysIt) {
+  testing::internal::CaptureStderr();
+  WarnAboutBind({"10.0.0.1", 5}, "0.0.0.0", /*tls=*/false);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("insecure: listening on 0.0.0.0 without TLS"));
+  testing::internal::CaptureStderr();
+  WarnAboutBind({"10.0.0.1", 5}, "127.0.0.1", false);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              AllOf(Not(HasSubstr("insecure")), HasSubstr("without --bind")));
+  testing::internal::CaptureStderr();
+  WarnAboutBind({"10.0.0.1", 5}, "0.0.0.0", /*tls=*/true);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
 }  // namespace

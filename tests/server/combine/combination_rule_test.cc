@@ -2,15 +2,18 @@
 #include "server/combine/combination_rule.h"
 
 #include <cmath>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/types/span.h"
 #include "gtest/gtest.h"
 #include "server/combine/gram_matrix.h"
+#include "server/combine/means.h"
 #include "server/combine/options.h"
 #include "server/combine/rule_table.h"
 #include "tests/reference/combination_rules.h"
+#include "tests/reference/row_statistics.h"
 #include "tests/server/combine/test_rows.h"
 
 namespace agg {
@@ -155,6 +158,98 @@ INSTANTIATE_TEST_SUITE_P(Rules, CombinationRuleTest,
                          [](const testing::TestParamInfo<std::string>& info) {
                            return info.param;
                          });
+
+TEST(MeanTest, EveryRowCountsTheSame) {
+  const GramMatrix gram = MakeGram({{3, 0}, {0, 4}, {0, 0}, {0, 0}});
+  std::vector<double> weights(4);
+  RuleState state;
+  const RuleResult result = MeanRule().Combine({gram, {}, {}, {}, {}}, &state,
+                                               absl::MakeSpan(weights));
+  EXPECT_EQ(weights, std::vector<double>(4, 0.25));
+  EXPECT_EQ(result.norm_squared, 25.0 / 16.0);
+}
+
+TEST(SumTest, EveryRowCountsOnce) {
+  const GramMatrix gram = MakeGram({{3, 0}, {0, 4}, {0, 0}});
+  std::vector<double> weights(3);
+  RuleState state;
+  const RuleResult result = SumRule().Combine({gram, {}, {}, {}, {}}, &state,
+                                              absl::MakeSpan(weights));
+  EXPECT_EQ(weights, std::vector<double>(3, 1.0));
+  EXPECT_EQ(result.norm_squared, 25.0);
+}
+
+TEST(WeightedMeanTest, RowsCountByTheirExamples) {
+  const GramMatrix gram = MakeGram({{4, 0}, {0, 4}});
+  const std::vector<double> examples = {30, 10};
+  std::vector<double> weights(2);
+  RuleState state;
+  const RuleResult result = WeightedMeanRule().Combine(
+      {gram, examples, {}, {}, {}}, &state, absl::MakeSpan(weights));
+  EXPECT_EQ(weights, (std::vector<double>{0.75, 0.25}));
+  EXPECT_EQ(result.norm_squared, 10.0);
+}
+
+std::vector<double> Weights(const Rows& rows) {
+  const GramMatrix gram = MakeGram(rows);
+  std::vector<double> weights(rows.size());
+  RuleState state;
+  UnitMeanRule().Combine({gram, {}, {}, {}, {}}, &state,
+                         absl::MakeSpan(weights));
+  return weights;
+}
+
+TEST(UnitMeanTest, MatchesVectorsOfAnyLength) {
+  for (const double scale : {1.0, 1e-30, 1e30}) {
+    Rows rows = NormalRows(2, 7, 50);
+    for (double& value : rows[3]) value *= scale;
+    EXPECT_LE(reference::Distance(reference::WeightedSum(rows, Weights(rows)),
+                                  reference::UnitMean(rows)),
+              1e-15);
+  }
+}
+
+TEST(UnitMeanTest, ZeroRowsHaveNoWeightAndStillCount) {
+  EXPECT_EQ(Weights({{3, 4}, {0, 0}}), (std::vector<double>{0.1, 0.0}));
+}
+
+TEST(RuleTableTest, NamesAreUniqueAndFound) {
+  std::set<std::string> names;
+  for (const Rule& rule : Rules()) {
+    EXPECT_TRUE(names.insert(std::string(rule.name)).second) << rule.name;
+    EXPECT_EQ(FindRule(rule.name), &rule);
+    EXPECT_EQ(*ParseRule("field", rule.name), &rule);
+    EXPECT_NE(rule.make(), nullptr);
+    EXPECT_FALSE(rule.summary.empty());
+    EXPECT_NE(rule.summary.back(), '.');
+  }
+  EXPECT_EQ(FindRule("Adasum"), nullptr);
+  EXPECT_EQ(FindRule(""), nullptr);
+}
+
+TEST(RuleTableTest, AnUnknownNameListsTheAllowedOnes) {
+  const absl::Status status = ParseRule("combination.rule", "Mean").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message().find("combination.rule is \"Mean\"; allowed: \""),
+            0u);
+  for (const Rule& rule : Rules()) {
+    EXPECT_NE(status.message().find("\"" + std::string(rule.name) + "\""),
+              std::string::npos);
+  }
+}
+
+// Configurations that name no rule or scope must not change their meaning.
+TEST(RuleTableTest, Defaults) {
+  EXPECT_EQ(DefaultRule().name, "mean");
+  EXPECT_EQ(FindRule("adacons")->default_scope, Scope::kGlobal);
+  EXPECT_EQ(FindRule("adasum")->default_scope, Scope::kPerTensor);
+  EXPECT_EQ(FindRule("mean")->default_scope, Scope::kPerTensor);
+}
+
+TEST(RuleTableTest, NamesOfRulesWithATrait) {
+  EXPECT_EQ(NamesOfRulesWith(kIsMean), "\"mean\" or \"weighted_mean\"");
+  EXPECT_EQ(NamesOfRulesWith(kTakesAdaconsOptions), "\"adacons\"");
+}
 
 }  // namespace
 }  // namespace agg

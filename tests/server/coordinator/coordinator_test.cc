@@ -3,13 +3,21 @@
 #include "server/coordinator/coordinator.h"
 
 #include <cstddef>
+#include <cstdint>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/base/job_phase.h"
+#include "server/base/log.h"
 #include "server/base/mutex.h"
+#include "server/coordinator/coordinator_types.h"
+#include "server/round/phase.h"
 #include "tests/server/round/local_cluster.h"
 
 namespace agg {
@@ -392,6 +400,179 @@ TEST(CoordinatorJoinTest, AJoinWhoseCallerGoesMeanwhileHasNoEffect) {
   LocalWorker worker(&cluster, 0, MakeManifest({{3}}));
   EXPECT_EQ(worker.Join(), absl::OkStatus());
   EXPECT_TRUE(worker.joined().seed_role);
+}
+
+// A shard that answers pings and no phase: its epoch ends, and everybody who
+// looks learns which shard and which phase.
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class PhaseTimeoutTest : public testing::Test {
+ protected:
+  PhaseTimeoutTest()
+      : job_(MakeClusterOptions(1, 1), MakeManifest({{40}, {7}}), 1) {}
+
+  Coordinator* coordinator() { return job_.cluster.coordinator(); }
+
+  RunningJob job_;
+};
+
+TEST_F(PhaseTimeoutTest, TheEpochEndsWithTheShardAndThePhaseNamed) {
+  job_.RunRound(0);
+  std::string waiting;
+  job_.cluster.peer(0)->BeforePhase([&](const Phase& phase) {
+    if (phase.kind != PhaseKind::kUpdate) return;
+    // The loop is in the phase; another thread looks at the deadlines.
+    job_.cluster.clock()->Advance(absl::Minutes(9));
+    coordinator()->CheckDeadlines();
+    waiting = coordinator()->Status().message;
+    EXPECT_EQ(coordinator()->Status().phase, JobPhase::kClosing);
+    job_.cluster.clock()->Advance(absl::Minutes(1));
+    coordinator()->CheckDeadlines();
+  });
+  const OutcomeReply reply =
+      *job_.workers[0].Contribute(1, RandomTensors(job_.manifest, 2));
+  coordinator()->RunOnce();
+  EXPECT_EQ(waiting,
+            "round 1 has waited 9m for shard 0 (this process) (phase update)");
+  const absl::Status status = reply.Get().status();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("shard lost: shard 0 (this process) has not answered "
+                        "phase update of round 1 within 10m"));
+  const JobStatus lost = coordinator()->Status();
+  EXPECT_EQ(lost.phase, JobPhase::kShardLost);
+  EXPECT_EQ(lost.phase_timeouts.at(0), 1u);
+  // Another epoch begins as after any lost shard.
+  job_.cluster.peer(0)->BeforePhase(nullptr);
+  job_.cluster.Advance(absl::Seconds(2));
+  EXPECT_EQ(coordinator()->Status().phase, JobPhase::kOpen);
+  EXPECT_EQ(coordinator()->Status().version, 1u);
+  LocalWorker again(&job_.cluster, 0, job_.manifest);
+  EXPECT_EQ(again.Join(), absl::OkStatus());
+}
+
+TEST_F(PhaseTimeoutTest, AnOrdinaryRoundIsNotMentioned) {
+  job_.RunRound(0);
+  coordinator()->CheckDeadlines();
+  EXPECT_EQ(coordinator()->Status().message, "");
+  EXPECT_THAT(coordinator()->Status().phase_timeouts, ElementsAre(0));
+}
+
+// What the log says of who comes and goes, and of the job's end: one line each.
+
+using testing::HasSubstr;
+using testing::Not;
+
+ClusterOptions Options() {
+  ClusterOptions options = MakeClusterOptions(1, 2);
+  options.coordinator.max_rounds = 2;
+  return options;
+}
+
+class MembershipLogTest : public testing::Test {
+ protected:
+  MembershipLogTest() : job_(Options(), MakeManifest({{3}}), 2) {
+    SetLogLevel(LogLevel::kInfo);
+    testing::internal::CaptureStderr();
+  }
+  ~MembershipLogTest() override { SetLogLevel(LogLevel::kError); }
+
+  static std::string Log() { return testing::internal::GetCapturedStderr(); }
+  Coordinator* coordinator() { return job_.cluster.coordinator(); }
+  uint64_t Attend(int rank) {
+    return coordinator()
+        ->Attend(job_.workers[rank].joined().epoch,
+                 job_.workers[rank].session(),
+                 [this](const JobEvent& event) { events_.push_back(event); })
+        .value_or(0);
+  }
+
+  std::vector<JobEvent> events_;  // of all that attend
+  RunningJob job_;
+};
+
+TEST_F(MembershipLogTest, SaysWhoJoinedAndWhoLeft) {
+  ASSERT_EQ(job_.workers[1].Leave(), absl::OkStatus());
+  ASSERT_EQ(job_.workers[1].Join(), absl::OkStatus());
+  const std::string log = Log();
+  EXPECT_THAT(log, HasSubstr(" I ] rank 1 (test worker 1) has left the job; "
+                             "1 of 2 workers are in"));
+  EXPECT_THAT(
+      log,
+      HasSubstr(" I ] rank 1 joined (test worker 1); 2 of 2 workers are in; "
+                "its first round is 1"));
+}
+
+TEST_F(MembershipLogTest, SaysWhoseLeaseRanOut) {
+  job_.cluster.Advance(absl::Seconds(30));
+  const std::string log = Log();
+  EXPECT_THAT(
+      log,
+      HasSubstr(" W ] rank 0 (test worker 0) is lost: its lease of 30s has run "
+                "out; 0 of 2 workers are in"));
+  EXPECT_THAT(log, HasSubstr("rank 1 (test worker 1) is lost"));
+}
+
+TEST_F(MembershipLogTest, SaysWhoseConnectionBroke) {
+  const uint64_t first = Attend(0);
+  coordinator()->Detach(Attend(1));
+  coordinator()->Detach(first);
+  Attend(0);  // back in the grace
+  job_.cluster.Advance(absl::Seconds(5));
+  const std::string log = Log();
+  EXPECT_THAT(
+      log,
+      HasSubstr("W ] rank 1 (test worker 1) is lost: its connection broke, and "
+                "it was not back within reconnect_grace (5s); "
+                "1 of 2 workers are in"));
+  EXPECT_THAT(log, Not(HasSubstr("rank 0")));
+  // Who is in hears it, too.
+  ASSERT_THAT(events_, testing::SizeIs(1));
+  EXPECT_EQ(events_[0].kind, JobEventKind::kWorkerLost);
+  EXPECT_THAT(
+      events_[0].message,
+      HasSubstr("rank 1 (test worker 1) is lost: its connection broke"));
+}
+
+TEST_F(MembershipLogTest, NobodyIsToldOfOneThatHasLeft) {
+  Attend(0);
+  ASSERT_EQ(job_.workers[1].Leave(), absl::OkStatus());
+  Log();
+  EXPECT_THAT(events_, testing::IsEmpty());
+}
+
+TEST_F(MembershipLogTest, SaysWhoWasEvictedOrSuperseded) {
+  coordinator()->Evict(0, "stalled", [](absl::StatusOr<Eviction>) {});
+  job_.cluster.Settle();
+  LocalWorker successor(&job_.cluster, 1, job_.manifest);
+  ASSERT_EQ(successor.Join(), absl::OkStatus());
+  const std::string log = Log();
+  EXPECT_THAT(log,
+              HasSubstr(" W ] rank 0 (test worker 0) was evicted: stalled; "
+                        "1 of 2 workers are in"));
+  EXPECT_THAT(
+      log,
+      HasSubstr(" W ] rank 1 (test worker 1) was superseded: another session "
+                "joined with this rank; 1 of 2"));
+}
+
+TEST_F(MembershipLogTest, SaysWhyTheJobEnded) {
+  job_.RunRound(0);
+  job_.RunRound(1);
+  EXPECT_THAT(Log(), HasSubstr(" I ] the job has finished at version 2: "
+                               "max_rounds (2) is reached; epoch "));
+  EXPECT_THAT(job_.workers[0].Join().message(),
+              HasSubstr("the job has finished at version 2: max_rounds (2)"));
+}
+
+TEST_F(MembershipLogTest, SaysThatTheLastWorkerLeft) {
+  for (LocalWorker& worker : job_.workers) {
+    ASSERT_EQ(worker.Leave(), absl::OkStatus());
+  }
+  EXPECT_THAT(Log(), HasSubstr("finished at version 0: the last worker has "
+                               "left; epoch "));
 }
 
 }  // namespace

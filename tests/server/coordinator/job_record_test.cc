@@ -1,7 +1,9 @@
 #include "server/coordinator/job_record.h"
 
 #include <cmath>
+#include <cstdint>
 #include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -10,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/combine/rule_table.h"
+#include "server/round/round_report.h"
 
 namespace agg {
 namespace {
@@ -194,6 +197,489 @@ TEST(StateToGoOnWithTest, AnotherRuleStartsAnewAndAveragesGoOn) {
   EXPECT_THAT(state.shadow_rules[1], IsEmpty());
   EXPECT_THAT(state.shadow_rules[2], IsEmpty());
   EXPECT_EQ(state.step_scale.num_samples, 17);
+}
+
+TEST(JobFactsTest, NothingHasChanged) {
+  EXPECT_EQ(JobChangesText(JobChanges()), "");
+  const auto read = ParseJobChanges("");
+  ASSERT_TRUE(read.ok());
+  EXPECT_FALSE(read->finished);
+  EXPECT_FALSE(read->rule.has_value());
+}
+
+TEST(JobFactsTest, TheEndAndItsReasonReadBack) {
+  JobChanges changes;
+  changes.finished = true;
+  changes.failed = true;
+  changes.end_reason = "max_rounds (\"7\") is reached";
+  const auto read = ParseJobChanges(JobChangesText(changes));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_TRUE(read->finished);
+  EXPECT_TRUE(read->failed);
+  EXPECT_EQ(read->end_reason, changes.end_reason);
+}
+
+// What an operator has set makes the same combination of any other one.
+TEST(JobFactsTest, ARuleReadsBackAndChangesAnythingIntoIt) {
+  CombineOptions options;
+  options.rule.rule = FindRule("adacons");
+  options.rule.scope = Scope::kPerTensor;
+  options.rule.adacons.beta = 0.25;
+  options.rule.adacons.rescale = AdaconsRescale::kMatchMean;
+  options.schedule.learning_rate = 0.1 + 0.2;  // not a short decimal
+  JobChanges changes;
+  changes.rule = ChangeTo(options);
+  CombineOptions plain;
+  plain.schedule.learning_rate = 3;
+  changes.next_rule = ChangeTo(plain);
+  changes.next_round = 12;
+  const auto read = ParseJobChanges(JobChangesText(changes));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->next_round, 12u);
+  ASSERT_TRUE(read->next_rule.has_value());
+  EXPECT_FALSE(read->next_rule->adacons_beta.has_value());
+  const auto made = ChangedCombination(plain, *read->rule, /*workers=*/8);
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_EQ(made->rule.rule, options.rule.rule);
+  EXPECT_EQ(made->rule.scope, Scope::kPerTensor);
+  EXPECT_EQ(made->rule.adacons.beta, 0.25);
+  EXPECT_EQ(made->rule.adacons.rescale, AdaconsRescale::kMatchMean);
+  EXPECT_EQ(made->schedule.learning_rate, options.schedule.learning_rate);
+  const auto back =
+      ChangedCombination(options, *read->next_rule, /*workers=*/8);
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->rule.rule, plain.rule.rule);
+  EXPECT_EQ(back->schedule.learning_rate, 3);
+}
+
+TEST(JobFactsTest, KrumReadsBackAndMayBeMissing) {
+  CombineOptions options;
+  options.schedule.learning_rate = 1;
+  options.rule.rule = FindRule("multi_krum");
+  options.rule.krum = {3, 4};
+  JobChanges changes;
+  changes.rule = ChangeTo(options);
+  const auto read = ParseJobChanges(JobChangesText(changes));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->rule->krum_byzantine_workers, 3);
+  EXPECT_EQ(read->rule->krum_selected, 4);
+  const auto made = ChangedCombination(options, *read->rule, /*workers=*/8);
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_EQ(made->rule.krum.selected, 4);
+  // Of a rule that is not Krum.
+  options.rule.rule = FindRule("mean");
+  changes.rule = ChangeTo(options);
+  const std::string text = JobChangesText(changes);
+  EXPECT_THAT(text, testing::Not(testing::HasSubstr("krum")));
+  EXPECT_TRUE(ParseJobChanges(text).ok());
+}
+
+// Checkpoints of today's releases are read by tomorrow's.
+TEST(JobFactsTest, TheirTextStaysByteForByte) {
+  JobChanges changes;
+  changes.finished = true;
+  changes.end_reason = "done";
+  RuleChange krum;
+  krum.rule = "multi_krum";
+  krum.learning_rate = 0.5;
+  krum.krum_byzantine_workers = 3;
+  krum.krum_selected = 4;
+  changes.rule = krum;
+  RuleChange adacons;
+  adacons.scope = "global";
+  adacons.adacons_beta = 0.25;
+  adacons.adacons_rescale = "match_mean";
+  changes.next_rule = adacons;
+  changes.next_round = 12;
+  EXPECT_EQ(
+      JobChangesText(changes),
+      R"({"finished": true, "failed": false, "end_reason": "done", "rule": [)"
+      R"({"rule": "multi_krum", "scope": "", "step_scale": "", )"
+      R"("force_step_scale": false, "learning_rate": 0.5, "adacons": false, )"
+      R"("adacons_beta": 0.0, "adacons_rescale": "", )"
+      R"("krum_byzantine_workers": 3, "krum_selected": 4}], )"
+      R"("next_rule": [{"rule": "", "scope": "global", "step_scale": "", )"
+      R"("force_step_scale": false, "learning_rate": 0.0, "adacons": true, )"
+      R"("adacons_beta": 0.25, "adacons_rescale": "match_mean"}], )"
+      R"("next_round": 12})");
+  JobChanges more;
+  more.evicted = {{5, "a"}};
+  KeptReduction made;
+  made.sums = {0.5};
+  made.ranks = {0, 2};
+  made.last = {{2, {7, 1}}};
+  more.reduction = std::make_shared<const KeptReduction>(made);
+  EXPECT_EQ(
+      JobChangesText(more),
+      R"({"finished": false, "failed": false, "end_reason": "", "rule": [], )"
+      R"("next_rule": [], "next_round": 0, )"
+      R"("evicted": [{"session": 5, "reason": "a"}], )"
+      R"("reduction": [{"sums": [0.5], "ranks": [0, 2], "left_out": [], )"
+      R"("last": [{"rank": 2, "giver": 7, "call": 1}]}]})");
+}
+
+TEST(JobFactsTest, TheLastReductionReadsBackToTheBit) {
+  KeptReduction one;
+  one.sums = {0.1 + 0.2, -0.0, std::numeric_limits<double>::infinity(),
+              std::numeric_limits<double>::denorm_min(),
+              std::numeric_limits<double>::quiet_NaN()};
+  one.ranks = {0, 2};
+  one.left_out = {1};
+  one.last = {{0, {(uint64_t{1} << 63) + 1, 7}}, {1, {3, 1}}, {2, {4, 9}}};
+  JobChanges changes;
+  changes.reduction = std::make_shared<const KeptReduction>(one);
+  const auto read = ParseJobChanges(JobChangesText(changes));
+  ASSERT_TRUE(read.ok()) << read.status();
+  ASSERT_NE(read->reduction, nullptr);
+  const KeptReduction& back = *read->reduction;
+  EXPECT_EQ(back.ranks, one.ranks);
+  EXPECT_EQ(back.left_out, one.left_out);
+  ASSERT_EQ(back.last.size(), 3u);
+  EXPECT_EQ(back.last.at(0).giver, (uint64_t{1} << 63) + 1);
+  EXPECT_EQ(back.last.at(2).call, 9u);
+  ASSERT_EQ(back.sums.size(), one.sums.size());
+  for (size_t i = 0; i + 1 < one.sums.size(); ++i) {
+    EXPECT_EQ(back.sums[i], one.sums[i]) << i;
+    EXPECT_EQ(std::signbit(back.sums[i]), std::signbit(one.sums[i])) << i;
+  }
+  EXPECT_TRUE(std::isnan(back.sums.back()));
+  // A rewind does not undo it: some workers have its sums.
+  EXPECT_NE(AfterRewind(JobChanges(), changes).reduction, nullptr);
+  EXPECT_NE(AfterRewind(changes, JobChanges()).reduction, nullptr);
+  // As many as are allowed, each number with all its digits: a shard takes
+  // them.
+  one.sums.assign(8192, -1.2345678901234567e-300);
+  changes.reduction = std::make_shared<const KeptReduction>(one);
+  EXPECT_LT(JobChangesText(changes).size(), size_t{1} << 18);
+}
+
+TEST(JobFactsTest, TheEvictedReadBackTheNewestOfThem) {
+  JobChanges changes;
+  AddEvicted({{uint64_t{1} << 63, "evicted: \"why\""}, {7, "evicted: b"}},
+             &changes.evicted);
+  AddEvicted({{7, "another"}}, &changes.evicted);  // known
+  auto read = ParseJobChanges(JobChangesText(changes));
+  ASSERT_TRUE(read.ok()) << read.status();
+  ASSERT_EQ(read->evicted.size(), 2u);
+  EXPECT_EQ(read->evicted[0].session, uint64_t{1} << 63);
+  EXPECT_EQ(read->evicted[0].reason, "evicted: \"why\"");
+  EXPECT_EQ(read->evicted[1].reason, "evicted: b");
+  // The longest reasons leave the facts' text within its bound.
+  for (uint64_t session = 100; session < 600; ++session) {
+    AddEvicted({{session, "evicted: " + std::string(512, '\x01')}},
+               &changes.evicted);
+  }
+  EXPECT_LT(JobChangesText(changes).size(), size_t{1} << 20);
+  read = ParseJobChanges(JobChangesText(changes));
+  ASSERT_TRUE(read.ok()) << read.status();
+  ASSERT_EQ(read->evicted.size(), kMaxEvictedSessions);
+  EXPECT_EQ(read->evicted.back().session, 599u);
+}
+
+TEST(JobFactsTest, ARewindUndoesTheEndAndNotWhatOperatorsWereTold) {
+  RuleChange sum;
+  sum.rule = "sum";
+  RuleChange mean;
+  mean.rule = "mean";
+  JobChanges sealed;
+  sealed.rule = sum;
+  sealed.evicted = {{5, "a"}};
+  JobChanges newest;
+  newest.finished = true;
+  newest.rule = sum;
+  newest.next_rule = mean;
+  newest.next_round = 9;
+  newest.evicted = {{5, "a"}, {6, "b"}};
+  const JobChanges after = AfterRewind(sealed, newest);
+  EXPECT_FALSE(after.finished);
+  EXPECT_EQ(*after.next_rule->rule, "mean");
+  EXPECT_EQ(after.next_round, 9u);
+  EXPECT_EQ(after.evicted.size(), 2u);
+  EXPECT_EQ(*AfterRewind(sealed, JobChanges()).rule->rule, "sum");
+}
+
+TEST(JobFactsTest, TheirPlaceInTheOrderReadsBack) {
+  JobFacts facts;
+  facts.epoch = uint64_t{1} << 60;
+  facts.number = 3;
+  facts.text = "{\"a\": \"b\"}";
+  const auto read = ParseFacts(FactsText(facts));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->epoch, facts.epoch);
+  EXPECT_EQ(read->number, 3u);
+  EXPECT_EQ(read->text, facts.text);
+  EXPECT_EQ(ParseFacts("")->epoch, 0u);
+}
+
+TEST(JobFactsTest, WhatIsNoJsonOrLacksAFieldIsNamed) {
+  EXPECT_TRUE(absl::IsDataLoss(ParseJobChanges("[").status()));
+  EXPECT_TRUE(absl::IsDataLoss(ParseFacts("3").status()));
+  const absl::Status status = ParseJobChanges(
+                                  "{\"finished\": 3, \"failed\": false, "
+                                  "\"end_reason\": \"\", \"rule\": [], "
+                                  "\"next_rule\": [], \"next_round\": 0}")
+                                  .status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status));
+  EXPECT_NE(std::string(status.message()).find("facts.finished"),
+            std::string::npos);
+}
+
+// What is left of rounds whose coordinator is gone.
+
+RecordedOutcome Outcome(uint64_t epoch, uint64_t round) {
+  RecordedOutcome recorded;
+  recorded.outcome.epoch = epoch;
+  recorded.outcome.round = round;
+  recorded.outcome.version = round + 1;
+  recorded.outcome.ranks = {0, 2};
+  recorded.outcome.excluded_ranks = {1};
+  recorded.outcome.message = "excluded";
+  recorded.included = {{4096, 3}, {4097, 0}};
+  return recorded;
+}
+
+JobRecord Record() {
+  JobRecord record;
+  record.history = 20;
+  record.outcomes = {Outcome(10, 4), Outcome(20, 5), Outcome(21, 6)};
+  record.used_rows = {{0, {4096, 6, 3}}, {2, {5000, 6, 0}}};
+  return record;
+}
+
+TEST(RestoredRoundsTest, WhatWasNotReportedIsMadeAgain) {
+  const std::vector<RoundReport> reports = RestoredReports(Record(), {10, 5});
+  ASSERT_EQ(reports.size(), 2u);
+  const RoundReport& report = reports[0];
+  EXPECT_TRUE(report.restored);
+  EXPECT_TRUE(report.applied);
+  EXPECT_EQ(report.epoch, 20u);
+  EXPECT_EQ(report.history, 20u);
+  EXPECT_EQ(report.round, 5u);
+  EXPECT_EQ(report.version, 6u);
+  EXPECT_EQ(report.message, "excluded");
+  ASSERT_EQ(report.rows.size(), 3u);
+  ASSERT_EQ(report.origins.size(), 3u);
+  EXPECT_EQ(report.rows[0].rank, 0);
+  EXPECT_EQ(report.origins[0].session, 4096u);
+  EXPECT_EQ(report.origins[0].attempt, 3u);
+  // The rank has another session by now.
+  EXPECT_EQ(report.rows[1].rank, 2);
+  EXPECT_EQ(report.origins[1].session, 0u);
+  EXPECT_EQ(report.rows[2].rank, 1);
+  EXPECT_EQ(report.decision.excluded_ranks, std::vector<int32_t>{1});
+}
+
+TEST(RestoredRoundsTest, AnotherProcessKnowsNothing) {
+  const std::vector<RoundReport> reports = RestoredReports(Record(), {});
+  ASSERT_EQ(reports.size(), 3u);
+  EXPECT_EQ(reports[0].history, 0u);  // before the last rewind
+  EXPECT_TRUE(RestoredReports(JobRecord(), {}).empty());
+}
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+constexpr int32_t kWorkers = 8;
+
+CombineOptions Options() {
+  CombineOptions options;
+  options.rule.rule = FindRule("mean");
+  options.rule.kappa_limit = 123.0;
+  options.schedule.learning_rate = 0.5;
+  options.shadow_rules.resize(1);
+  return options;
+}
+
+std::string ErrorOf(const RuleChange& change) {
+  const absl::Status status =
+      ChangedCombination(Options(), change, kWorkers).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  return std::string(status.message());
+}
+
+TEST(RuleChangeTest, ARuleComesWithItsScopeAndKeepsTheRest) {
+  RuleChange change;
+  change.rule = "adacons";
+  const auto adacons = ChangedCombination(Options(), change, kWorkers);
+  ASSERT_TRUE(adacons.ok()) << adacons.status();
+  EXPECT_EQ(NamesOf(*adacons), (CombinationNames{"adacons", "global", "none"}));
+  EXPECT_EQ(adacons->rule.kappa_limit, 123.0);
+  EXPECT_EQ(adacons->schedule.learning_rate, 0.5);
+  EXPECT_THAT(adacons->shadow_rules, SizeIs(1));
+  change.scope = "per_tensor";
+  EXPECT_EQ(NamesOf(*ChangedCombination(Options(), change, kWorkers)),
+            (CombinationNames{"adacons", "per_tensor", "none"}));
+}
+
+TEST(RuleChangeTest, TheSameRuleKeepsAnUnusualScope) {
+  CombineOptions options = Options();
+  options.rule.scope = Scope::kGlobal;
+  RuleChange change;
+  change.rule = "mean";
+  change.step_scale = "linear";
+  EXPECT_EQ(NamesOf(*ChangedCombination(options, change, kWorkers)),
+            (CombinationNames{"mean", "global", "linear"}));
+}
+
+TEST(RuleChangeTest, NumbersChangeAlone) {
+  RuleChange change;
+  change.learning_rate = 0.25;
+  const auto rate = ChangedCombination(Options(), change, kWorkers);
+  ASSERT_TRUE(rate.ok());
+  EXPECT_EQ(rate->schedule.learning_rate, 0.25);
+  EXPECT_EQ(NamesOf(*rate), NamesOf(Options()));
+  change.rule = "adacons";
+  change.adacons_beta = 0.5;
+  change.adacons_rescale = "match_mean";
+  const auto adacons = ChangedCombination(Options(), change, kWorkers);
+  ASSERT_TRUE(adacons.ok());
+  EXPECT_EQ(adacons->rule.adacons.beta, 0.5);
+  EXPECT_EQ(adacons->rule.adacons.rescale, AdaconsRescale::kMatchMean);
+}
+
+TEST(RuleChangeTest, ErrorsSayWhatIsAllowed) {
+  EXPECT_THAT(ErrorOf({}), HasSubstr("nothing to change"));
+  RuleChange change;
+  change.rule = "median";
+  EXPECT_THAT(ErrorOf(change),
+              HasSubstr("rule is \"median\"; allowed: \"sum\""));
+  change.rule = "adasum";
+  change.scope = "local";
+  EXPECT_THAT(ErrorOf(change), HasSubstr("\"local\""));
+  change.scope.reset();
+  change.step_scale = "cubic";
+  EXPECT_THAT(ErrorOf(change), HasSubstr("\"cubic\""));
+  // The gain is that of a mean: as in a configuration.
+  change.step_scale = "adascale";
+  EXPECT_THAT(ErrorOf(change), HasSubstr("force: true"));
+  change.force_step_scale = true;
+  EXPECT_TRUE(ChangedCombination(Options(), change, kWorkers).ok());
+  change.adacons_beta = 0.5;
+  EXPECT_THAT(ErrorOf(change), HasSubstr("the rule is \"adasum\""));
+  change.rule = "adacons";
+  change.adacons_beta = 1.0;
+  EXPECT_THAT(ErrorOf(change), HasSubstr("beta"));
+  change = RuleChange();
+  change.learning_rate = -1.0;
+  EXPECT_THAT(ErrorOf(change), HasSubstr("learning_rate.rate is -1"));
+}
+
+TEST(RuleChangeTest, KrumComesWithItsOptions) {
+  RuleChange change;
+  change.rule = "multi_krum";
+  change.krum_byzantine_workers = 2;
+  change.krum_selected = 3;
+  const auto several = ChangedCombination(Options(), change, kWorkers);
+  ASSERT_TRUE(several.ok()) << several.status();
+  EXPECT_EQ(several->rule.krum.byzantine_workers, 2);
+  EXPECT_EQ(several->rule.krum.selected, 3);
+  change.rule = "krum";
+  EXPECT_THAT(ErrorOf(change),
+              HasSubstr("krum_selected is 3; allowed: with rule "
+                        "\"multi_krum\"; the rule is \"krum\""));
+  change.krum_selected.reset();
+  EXPECT_TRUE(ChangedCombination(Options(), change, kWorkers).ok());
+  change.rule = "mean";
+  EXPECT_THAT(ErrorOf(change),
+              HasSubstr("krum_byzantine_workers is 2; allowed: with rule "
+                        "\"krum\" or \"multi_krum\""));
+  change.rule = "krum";
+  change.krum_byzantine_workers = -1;
+  EXPECT_THAT(ErrorOf(change), HasSubstr("krum.byzantine_workers is -1"));
+}
+
+// As a configuration's default: what the guarantee allows, at most 1.
+TEST(RuleChangeTest, KrumThatIsNewComesWithTheDefaultOfItsWorkers) {
+  RuleChange change;
+  change.rule = "krum";
+  for (const int32_t workers : {1, 2, 3, 4, 5, 6, 9}) {
+    const auto made = ChangedCombination(Options(), change, workers);
+    ASSERT_TRUE(made.ok()) << made.status();
+    EXPECT_EQ(made->rule.krum.byzantine_workers, workers < 5 ? 0 : 1)
+        << workers;
+  }
+  change.krum_byzantine_workers = 3;  // what is said stays
+  auto krum = ChangedCombination(Options(), change, 4);
+  ASSERT_TRUE(krum.ok()) << krum.status();
+  EXPECT_EQ(krum->rule.krum.byzantine_workers, 3);
+  // It stays with its like, and is new again behind another rule.
+  change = RuleChange();
+  change.rule = "multi_krum";
+  krum = ChangedCombination(*krum, change, 4);
+  ASSERT_TRUE(krum.ok()) << krum.status();
+  EXPECT_EQ(krum->rule.krum.byzantine_workers, 3);
+  change.rule = "mean";
+  krum = ChangedCombination(*krum, change, 4);
+  ASSERT_TRUE(krum.ok()) << krum.status();
+  change.rule = "krum";
+  krum = ChangedCombination(*krum, change, 4);
+  ASSERT_TRUE(krum.ok()) << krum.status();
+  EXPECT_EQ(krum->rule.krum.byzantine_workers, 0);
+}
+
+// As after a restart, which knows the options of the rule in effect alone.
+TEST(RuleChangeTest, OptionsEndWithTheirRule) {
+  CombineOptions options = Options();
+  options.rule.adacons.epsilon = 1e-6;
+  const auto change_to = [&](RuleChange change, const char* rule) {
+    change.rule = rule;
+    const auto changed = ChangedCombination(options, change, kWorkers);
+    ASSERT_TRUE(changed.ok()) << changed.status();
+    options = *changed;
+  };
+  RuleChange several;
+  several.krum_selected = 2;
+  change_to(several, "multi_krum");
+  change_to({}, "multi_krum");
+  EXPECT_EQ(options.rule.krum.selected, 2);
+  change_to({}, "krum");
+  change_to({}, "multi_krum");
+  EXPECT_EQ(options.rule.krum.selected, 0);
+
+  RuleChange momentum;
+  momentum.adacons_beta = 0.5;
+  momentum.adacons_rescale = "match_mean";
+  change_to(momentum, "adacons");
+  change_to({}, "adacons");
+  EXPECT_EQ(options.rule.adacons.beta, 0.5);
+  EXPECT_EQ(options.rule.adacons.rescale, AdaconsRescale::kMatchMean);
+  change_to({}, "mean");
+  change_to({}, "adacons");
+  EXPECT_EQ(options.rule.adacons.beta, AdaconsOptions().beta);
+  EXPECT_EQ(options.rule.adacons.rescale, AdaconsRescale::kNone);
+  EXPECT_EQ(options.rule.adacons.epsilon, 1e-6);
+}
+
+TEST(RuleChangeTest, MomentumIsOfOneRuleAveragesAreOfTheGradients) {
+  CombineState state;
+  state.rule.resize(1);
+  state.shadow_rules.resize(1);
+  state.step_scale.variance = 3.0;
+  state.step_scale.tau = 7.0;
+  CombineOptions adacons = Options();
+  adacons.rule.rule = FindRule("adacons");
+  adacons.rule.scope = Scope::kGlobal;
+  CombineOptions after = adacons;
+  after.step_scale.kind = StepScale::kLinear;
+  after.schedule.learning_rate = 2.0;
+  after.rule.kappa_limit = 9.0;
+  CarryState(adacons, after, &state);
+  EXPECT_THAT(state.rule, SizeIs(1));
+  for (const auto& other : {&AdaconsOptions::beta, &AdaconsOptions::epsilon}) {
+    CombineState copy = state;
+    after = adacons;
+    after.rule.adacons.*other *= 0.5;
+    CarryState(adacons, after, &copy);
+    EXPECT_THAT(copy.rule, IsEmpty());
+  }
+  after = adacons;
+  after.rule.scope = Scope::kPerTensor;
+  CarryState(adacons, after, &state);
+  EXPECT_THAT(state.rule, IsEmpty());
+  EXPECT_THAT(state.shadow_rules, SizeIs(1));
+  EXPECT_EQ(state.step_scale.variance, 3.0);
+  EXPECT_EQ(state.step_scale.tau, 7.0);
 }
 
 }  // namespace

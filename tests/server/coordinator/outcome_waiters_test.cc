@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -117,6 +119,123 @@ TEST_F(OutcomeWaitersTest, ObserversHaveABoundInAll) {
   EXPECT_TRUE(absl::IsResourceExhausted(Add(0, 1).status()));
   // They do not keep a worker from committing.
   EXPECT_TRUE(Add(0, 1, Call::kCommit).ok());
+}
+
+// Streams that open and end in any order.
+
+using testing::SizeIs;
+
+constexpr uint64_t kSession = 11;
+
+class EventStreamsTest : public testing::Test {
+ protected:
+  uint64_t Open(int stream, uint64_t session = kSession) {
+    return event_streams_.Open(
+        session, [this, stream](const JobEvent&) { last_ = stream; });
+  }
+  // Which stream hears an event for the session.
+  int Receiver() {
+    last_ = 0;
+    event_streams_.CallbackOf(kSession)(JobEvent());
+    return last_;
+  }
+
+  EventStreams event_streams_;
+  int last_ = 0;
+};
+
+TEST_F(EventStreamsTest, OneStream) {
+  EXPECT_FALSE(event_streams_.Attends(kSession));
+  EXPECT_EQ(event_streams_.CallbackOf(kSession), nullptr);
+  const uint64_t stream = Open(1);
+  EXPECT_TRUE(event_streams_.Attends(kSession));
+  EXPECT_EQ(Receiver(), 1);
+  EXPECT_EQ(event_streams_.Close(stream), kSession);
+  EXPECT_FALSE(event_streams_.Attends(kSession));
+  EXPECT_EQ(event_streams_.Close(stream), std::nullopt);
+}
+
+TEST_F(EventStreamsTest, TheFormerStreamEndsAfterTheNextHasBegun) {
+  const uint64_t former = Open(1);
+  const uint64_t next = Open(2);
+  EXPECT_EQ(Receiver(), 2);
+  EXPECT_EQ(event_streams_.Close(former), std::nullopt);
+  EXPECT_EQ(Receiver(), 2);
+  EXPECT_EQ(event_streams_.Close(next), kSession);
+}
+
+TEST_F(EventStreamsTest, TheNextStreamEndsFirst) {
+  const uint64_t former = Open(1);
+  const uint64_t next = Open(2);
+  EXPECT_EQ(event_streams_.Close(next), kSession);
+  EXPECT_FALSE(event_streams_.Attends(kSession));
+  EXPECT_EQ(event_streams_.Close(former), std::nullopt);
+}
+
+TEST_F(EventStreamsTest, AForgottenSessionsStreamsMeanNothing) {
+  const uint64_t stream = Open(1);
+  Open(2, /*session=*/12);
+  EXPECT_THAT(event_streams_.AllCallbacks(), SizeIs(2));
+  event_streams_.Forget(kSession);
+  EXPECT_EQ(event_streams_.Close(stream), std::nullopt);
+  EXPECT_THAT(event_streams_.AllCallbacks(), SizeIs(1));
+  event_streams_.ForgetAll();
+  EXPECT_FALSE(event_streams_.Attends(12));
+}
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class KeptAnswersTest : public testing::Test {
+ protected:
+  void Add(const std::string& what) {
+    answers_.Add(what, now_, [this, what](const absl::Status& status) {
+      said_.push_back(what + ": " + std::string(status.message()));
+    });
+  }
+  const absl::Time now_ = absl::FromUnixSeconds(1000);
+  KeptAnswers answers_;
+  std::vector<std::string> said_;
+};
+
+TEST_F(KeptAnswersTest, WhoComesMeanwhileWaitsForTheNextWord) {
+  Add("a");
+  answers_.Send();
+  Add("b");
+  answers_.Kept().Run();
+  EXPECT_THAT(said_, ElementsAre("a: "));
+  answers_.Send();
+  answers_.NotKept();
+  answers_.Kept().Run();  // of nothing
+  EXPECT_EQ(answers_.size(), 1u);
+  answers_.Send();
+  answers_.Kept().Run();
+  EXPECT_THAT(said_, ElementsAre("a: ", "b: "));
+}
+
+TEST_F(KeptAnswersTest, EachWaitEnds) {
+  Add("rank 1 is evicted");
+  answers_.Send();
+  Add("the rule is set");
+  answers_.Expire(now_ + absl::Seconds(29), "x").Run();
+  EXPECT_THAT(said_, IsEmpty());
+  answers_.Expire(now_ + absl::Seconds(30), "shard 1 is frozen").Run();
+  ASSERT_THAT(said_, testing::SizeIs(2));
+  EXPECT_THAT(said_[0],
+              AllOf(HasSubstr("rank 1 is evicted, but not all shards"),
+                    HasSubstr("shard 1 is frozen; the call may be repeated")));
+  answers_.NotKept();
+  EXPECT_EQ(answers_.size(), 0u);
+}
+
+TEST_F(KeptAnswersTest, AllAreRefusedAtTheEnd) {
+  Add("a");
+  answers_.Send();
+  Add("b");
+  answers_.Refuse(absl::UnavailableError("over")).Run();
+  EXPECT_THAT(said_, ElementsAre("a: over", "b: over"));
 }
 
 }  // namespace

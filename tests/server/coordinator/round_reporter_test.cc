@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -111,6 +112,233 @@ TEST(RoundReporterTest, ShadowRulesRemember) {
               testing::ElementsAreArray(expected));
   EXPECT_NE(norms[2], norms[0]);  // it remembers
   EXPECT_EQ(norms[3], norms[0]);  // it was given nothing
+}
+
+// What a round's report says to workers and to people.
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+absl::Time At(int seconds) {
+  return absl::UnixEpoch() + absl::Seconds(seconds);
+}
+
+// Ranks 0, 1 and 4; rank 1 incomplete on shard 2, rank 4 not finite.
+RoundReport Report() {
+  RoundReport report;
+  report.epoch = 9;
+  report.round = 5;
+  report.version = 6;
+  report.applied = true;
+  report.rows.resize(3);
+  report.rows[1].rank = 1;
+  report.rows[2].rank = 4;
+  report.incomplete_rows = {{1, 2}};
+  report.decision.excluded_ranks = {1, 4};
+  report.decision.learning_rate = 0.5;
+  return report;
+}
+
+ClosingRound Round() {
+  ClosingRound round;
+  round.epoch = 9;
+  round.round = 5;
+  round.waited = absl::Seconds(7);
+  round.contributions[0].committed_at = At(30);
+  round.contributions[1].committed_at = At(20);
+  round.contributions[4].committed_at = At(25);
+  round.contributions[4].info.traceparent = "00-4";
+  return round;
+}
+
+TEST(RoundOutcomeTest, TheReportIsCompletedInTheOrderOfTheRows) {
+  RoundReport report = Report();
+  CompleteReport(Round(), At(40), &report);
+  EXPECT_EQ(report.durations.wait, absl::Seconds(7));
+  EXPECT_EQ(report.finished_at, At(40));
+  EXPECT_THAT(
+      report.commit_delays,
+      ElementsAre(absl::Seconds(10), absl::Seconds(0), absl::Seconds(5)));
+  EXPECT_THAT(report.traceparents, ElementsAre("", "", "00-4"));
+}
+
+TEST(RoundOutcomeTest, RemarksSayWhyARowIsLeftOut) {
+  RoundReport report = Report();
+  report.decision.compensated = true;
+  CompleteReport(Round(), At(40), &report);
+  EXPECT_EQ(report.message,
+            "excluded, committed but not completely pushed: rank 1 (shard 2); "
+            "excluded non-finite rows of ranks 4; used compensated Grams");
+  report = Report();
+  report.message = "why it was skipped";
+  CompleteReport(Round(), At(40), &report);
+  EXPECT_THAT(report.message, HasSubstr("why it was skipped; excluded, "));
+}
+
+TEST(RoundOutcomeTest, RemarksNameOutliersApart) {
+  RoundReport report = Report();
+  report.decision.excluded_ranks = {0, 1, 4};
+  report.decision.outliers.rows = {{0, 0, 712.4, 31.44}};
+  report.decision.outliers.excluded = true;
+  CompleteReport(Round(), At(40), &report);
+  EXPECT_EQ(report.message,
+            "excluded, committed but not completely pushed: rank 1 (shard 2); "
+            "excluded non-finite rows of ranks 4; excluded as outliers: rank 0 "
+            "(norm 712, 31.4 deviations)");
+  report = Report();
+  report.decision.outliers.rows = {{0, 0, 0.5, 7}};
+  CompleteReport(Round(), At(40), &report);
+  EXPECT_THAT(report.message, HasSubstr("; outliers, which count: rank 0 "
+                                        "(norm 0.5, 7.0 deviations)"));
+  report = Report();
+  report.decision.outliers.too_few_rows = true;
+  report.decision.short_of_rows = true;
+  report.combination.rule = "krum";
+  CompleteReport(Round(), At(40), &report);
+  EXPECT_THAT(report.message,
+              HasSubstr("outliers were not looked for: fewer than 4 rows that "
+                        "are not zero; krum had fewer rows than 2 "
+                        "byzantine_workers + 3"));
+}
+
+TEST(RoundOutcomeTest, RemarksTellOtherBytesFromMissingOnes) {
+  RoundReport report = Report();
+  report.incomplete_rows = {{0, 2}, {1, 3, true}, {4, 2}};
+  report.decision.excluded_ranks = {0, 1, 4};
+  CompleteReport(Round(), At(40), &report);
+  EXPECT_EQ(report.message,
+            "excluded, committed but not completely pushed: rank 0 (shard 2), "
+            "rank 4 (shard 2); excluded, pushed with other bytes than the "
+            "commit's checksum says: rank 1 (shard 3)");
+}
+
+TEST(RoundOutcomeTest, RemarksNameParametersThatAreNotFinite) {
+  RoundReport report = Report();
+  report.incomplete_rows.clear();
+  report.decision.excluded_ranks.clear();
+  report.not_finite = {"w", 2};
+  CompleteReport(Round(), At(40), &report);
+  EXPECT_EQ(report.message,
+            "this round's update left parameters that are not finite: tensor "
+            "\"w\" (shard 2)");
+}
+
+TEST(RoundOutcomeTest, RemarksNameWhatNarrowingLoses) {
+  const auto message = [](const NarrowedVersion& narrowed) {
+    RoundReport report = Report();
+    report.incomplete_rows.clear();
+    report.decision.excluded_ranks.clear();
+    report.narrowed = narrowed;
+    CompleteReport(Round(), At(40), &report);
+    return report.message;
+  };
+  EXPECT_EQ(message({"w", 2, 12, 1000, 1}),
+            "12 values of this version are finite, and infinite for who pulls "
+            "them narrowed to pull_dtype: tensor \"w\" (shard 2); allowed: "
+            "pull_dtype \"f32\", or \"bf16\", which has float32's range");
+  EXPECT_EQ(message({"", 0, 0, 999, 1}),
+            "1 of 999 values that were looked at are not zero, and zero in "
+            "pull_dtype; allowed: pull_dtype \"f32\", or \"bf16\", which has "
+            "float32's range");
+  EXPECT_EQ(message({"", 0, 0, 1000, 1}), "");
+  EXPECT_EQ(message({}), "");
+}
+
+TEST(RoundOutcomeTest, RemarksNameEqualRowsAndSumsThatCannotBe) {
+  RoundReport report = Report();
+  report.incomplete_rows.clear();
+  report.decision.excluded_ranks.clear();
+  report.decision.equal_ranks = {{0, 1}, {2, 3, 4, 5, 6}};
+  report.decision.small_sum_ranks = {3};
+  report.says_equal_rows = true;
+  CompleteReport(Round(), At(40), &report);
+  EXPECT_EQ(report.message,
+            "rows that are equal, round after round: ranks 0, 1, ranks 2 and 3 "
+            "and 3 more; workers that compute on the same data add nothing: "
+            "give each its own part (a DistributedSampler, a seed by rank); "
+            "the norm_squared_sum of ranks 3 is less than accumulation times "
+            "the row's squared norm, which no sum over its micro-gradients is, "
+            "and was not used: where the loss was divided by accumulation, "
+            "multiply the sum by accumulation^2");
+  report = Report();
+  report.incomplete_rows.clear();
+  report.decision.excluded_ranks.clear();
+  report.decision.equal_ranks = {{0, 1}};
+  CompleteReport(Round(), At(40), &report);
+  EXPECT_EQ(report.message, "");
+}
+
+TEST(RoundOutcomeTest, ManyRowsAreCounted) {
+  RoundReport report = Report();
+  report.incomplete_rows.clear();
+  for (int rank = 0; rank < 10; ++rank) {
+    report.incomplete_rows.push_back({rank, 0});
+    report.partial_rows.push_back({rank, 5, 12});
+  }
+  report.decision.excluded_ranks.clear();
+  for (int rank = 0; rank < 8; ++rank) {
+    report.decision.outliers.rows.push_back({rank, rank, 0.5, 7});
+  }
+  CompleteReport(Round(), At(40), &report);
+  EXPECT_THAT(
+      report.message,
+      AllOf(HasSubstr("rank 7 (shard 0), 2 more; rows that are not finite, or "
+                      "not all there, in part of the tensors alone: rank 0 in "
+                      "5 of 12 tensors, rank 1"),
+            HasSubstr("rank 7 in 5 of 12 tensors, 2 more; outliers, which"),
+            EndsWith("rank 7 (norm 0.5, 7.0 deviations)")));
+}
+
+TEST(RoundOutcomeTest, TheOutcomeNamesTheRowsThatCount) {
+  const RoundResult outcome = OutcomeOf(Report());
+  EXPECT_EQ(outcome.epoch, 9u);
+  EXPECT_EQ(outcome.round, 5u);
+  EXPECT_EQ(outcome.version, 6u);
+  EXPECT_EQ(outcome.kind, OutcomeKind::kApplied);
+  EXPECT_THAT(outcome.ranks, ElementsAre(0));
+  EXPECT_THAT(outcome.excluded_ranks, ElementsAre(1, 4));
+  EXPECT_EQ(outcome.learning_rate, 0.5);
+  EXPECT_FALSE(outcome.included);
+}
+
+// What a row of the result had was pushed, whoever lacked it.
+TEST(RoundOutcomeTest, ATensorIsAbsentIfNoRowThatCountsHadIt) {
+  const auto absent = [](const std::vector<std::string>& rows,
+                         std::vector<int32_t> excluded) {
+    RoundReport report = Report();
+    report.decision.excluded_ranks = std::move(excluded);
+    report.absent_tensors = rows;
+    return OutcomeOf(report).absent_tensors;
+  };
+  const std::string low("\x0e", 1), high("\x06\x80", 2);
+  EXPECT_THAT(absent({low, high, low}, {}), ElementsAre(1, 2));
+  EXPECT_THAT(absent({high, high, high}, {}), ElementsAre(1, 2, 15));
+  EXPECT_THAT(absent({high, "", high}, {}), IsEmpty());
+  EXPECT_THAT(absent({high, "", high}, {1}), ElementsAre(1, 2, 15));
+  EXPECT_THAT(absent({low, high, ""}, {1, 4}), ElementsAre(1, 2, 3));
+  EXPECT_THAT(absent({high, high, high}, {0, 1, 4}), IsEmpty());
+  EXPECT_THAT(absent({}, {}), IsEmpty());
+}
+
+TEST(RoundOutcomeTest, RanksWithOtherParametersAreNamed) {
+  RoundReport report = Report();
+  report.parameters_digests = {8, 8, 9};
+  report.message = "what else there is";
+  const RoundResult outcome = OutcomeOf(report);
+  EXPECT_THAT(outcome.differing_ranks, ElementsAre(4));
+  EXPECT_THAT(outcome.message,
+              HasSubstr("what else there is; workers' parameters differ: rank "
+                        "4 from those of ranks 0, 1"));
+}
+
+TEST(RoundOutcomeTest, ASkippedRoundContainsNoRows) {
+  RoundReport report = Report();
+  report.applied = false;
+  EXPECT_EQ(OutcomeOf(report).kind, OutcomeKind::kSkipped);
+  EXPECT_THAT(OutcomeOf(report).ranks, IsEmpty());
 }
 
 }  // namespace

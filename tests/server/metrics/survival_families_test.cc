@@ -2,9 +2,12 @@
 #include <cmath>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
+#include "server/base/call_counts.h"
 #include "server/metrics/metrics.h"
 #include "server/metrics/round_state.h"
 #include "server/metrics/status_families.h"
@@ -73,6 +76,117 @@ TEST(SurvivalFamiliesTest, CopiesAndRecoveries) {
   EXPECT_EQ(after.Value("aggserver_replicated"), 1);
   EXPECT_EQ(after.Value("aggserver_rewinds_total"), 2);
   EXPECT_EQ(after.Value("aggserver_history"), 1700000000123456.0);
+}
+
+// Each series of status_families.h has its own number.
+
+TEST(TransportFamiliesTest, LinksAreCountedByTransport) {
+  const Metrics metrics(Options(), Shard, Job);
+  const Scrape scrape(metrics.Expose());
+  const auto links = [&scrape](const std::string& transport) {
+    return scrape.Value("aggserver_worker_links",
+                        absl::StrCat("transport=\"", transport, "\""));
+  };
+  EXPECT_EQ(links("shm"), 6);
+  EXPECT_EQ(links("unix"), 1);
+  EXPECT_EQ(links("tcp"), 1);
+  EXPECT_EQ(links("cuda"), 1);
+  EXPECT_EQ(links("other"), 1);
+  // Five shards of the worker that has not said it.
+  EXPECT_EQ(links("unknown"), 5);
+}
+
+TEST(TransportFamiliesTest, FallbacksAreCountedByUseAndReason) {
+  const Metrics metrics(Options(), Shard, Job);
+  const Scrape scrape(metrics.Expose());
+  const auto fallbacks = [&scrape](const std::string& use,
+                                   const std::string& reason) {
+    return scrape.Value(
+        "aggserver_shared_memory_fallbacks_total",
+        absl::StrCat("use=\"", use, "\",reason=\"", reason, "\""));
+  };
+  EXPECT_EQ(fallbacks("rows", "refused"), 3);
+  EXPECT_EQ(fallbacks("rows", "no_memory"), 4);
+  EXPECT_EQ(fallbacks("versions", "refused"), 6);
+  EXPECT_EQ(fallbacks("versions", "no_memory"), 7);
+}
+
+TEST(TransportFamiliesTest, StagedBuffersAreCountedByUse) {
+  const Metrics metrics(Options(), Shard, Job);
+  const Scrape scrape(metrics.Expose());
+  EXPECT_EQ(scrape.Value("aggserver_staged_buffers_total", "use=\"rows\""), 8);
+  EXPECT_EQ(scrape.Value("aggserver_staged_buffers_total", "use=\"versions\""),
+            9);
+}
+
+// The series that every process has besides those of its shard: of its calls,
+// and of itself.
+
+TEST(ProcessMetricsTest, CallsByMethodAndCode) {
+  const Metrics metrics(
+      Options(), [] { return ShardStatus(); }, nullptr, nullptr,
+      [] {
+        return std::vector<CallCount>{{"agg.v1.Shard/Pull", "OK", 5},
+                                      {"agg.v1.Shard/Pull", "ABORTED", 2}};
+      });
+  const Scrape scrape(metrics.Expose());
+  EXPECT_EQ(scrape.Count("aggserver_grpc_calls_total"), 2);
+  EXPECT_EQ(scrape.Value("aggserver_grpc_calls_total",
+                         "method=\"agg.v1.Shard/Pull\",code=\"ABORTED\""),
+            2);
+}
+
+TEST(ProcessMetricsTest, RefusalsByReason) {
+  DenialCounts denials;
+  denials.set_num_identities(3);
+  denials.Add(DenialReason::kBadToken);
+  denials.Add(DenialReason::kBadToken);
+  const Metrics metrics(
+      Options(), [] { return ShardStatus(); }, nullptr, nullptr, nullptr,
+      [&] { return &denials; });
+  const Scrape scrape(metrics.Expose());
+  EXPECT_EQ(scrape.Value("aggserver_identities"), 3);
+  EXPECT_EQ(scrape.Count("aggserver_denied_total"),
+            static_cast<int>(kNumDenialReasons));
+  EXPECT_EQ(scrape.Value("aggserver_denied_total", "reason=\"bad_token\""), 2);
+  EXPECT_EQ(scrape.Value("aggserver_denied_total", "reason=\"role\""), 0);
+}
+
+TEST(ProcessMetricsTest, CertificatesHaveAnEnd) {
+  const Metrics metrics(
+      Options(), [] { return ShardStatus(); }, nullptr, nullptr, nullptr,
+      nullptr,
+      [] {
+        return std::vector<CertificateExpiry>{
+            {"certificate", absl::FromUnixSeconds(1800000000)},
+            {"client_ca", absl::InfiniteFuture()}};
+      });
+  const Scrape scrape(metrics.Expose());
+  constexpr char kName[] = "aggserver_certificate_expiry_timestamp_seconds";
+  EXPECT_EQ(scrape.Value(kName, "file=\"certificate\""), 1800000000);
+  EXPECT_TRUE(std::isnan(scrape.Value(kName, "file=\"client_ca\"")));
+}
+
+TEST(ProcessMetricsTest, TheProcessIsSampledAtScrape) {
+  const Metrics metrics(Options(), Shard, Job);
+  const Scrape scrape(metrics.Expose());
+  EXPECT_GT(scrape.Value("aggserver_memory_resident_bytes"), 1 << 20);
+  EXPECT_GE(scrape.Value("aggserver_cpu_seconds_total"), 0);
+  EXPECT_GT(scrape.Value("aggserver_start_time_seconds"), 1.7e9);
+}
+
+// The names that every Prometheus client library gives its process.
+TEST(ProcessMetricsTest, TheProcessHasTheStandardNames) {
+  const Metrics metrics(Options(), Shard, Job);
+  const Scrape scrape(metrics.Expose());
+  EXPECT_GE(scrape.Value("process_cpu_seconds_total"), 0);
+  EXPECT_EQ(scrape.types.at("process_cpu_seconds_total"), "counter");
+  EXPECT_GT(scrape.Value("process_resident_memory_bytes"), 1 << 20);
+  EXPECT_GE(scrape.Value("process_virtual_memory_bytes"),
+            scrape.Value("process_resident_memory_bytes"));
+  EXPECT_GE(scrape.Value("process_open_fds"), 0);
+  EXPECT_GT(scrape.Value("process_max_fds"), scrape.Value("process_open_fds"));
+  EXPECT_GT(scrape.Value("process_start_time_seconds"), 1.7e9);
 }
 
 }  // namespace

@@ -7,10 +7,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/agg.pb.h"
+#include "server/access/caller_gate.h"
+#include "server/access/identities.h"
 #include "server/base/clock.h"
 #include "server/base/mutex.h"
 #include "server/round/shard_peer.h"
@@ -368,6 +371,42 @@ TEST_F(RemoteShardPeerTest, RowsThatAreCompleteAreReported) {
   EXPECT_EQ(heard[0].session, kSession);
   EXPECT_EQ(heard[0].round, 0u);
   EXPECT_EQ(heard[0].attempt, 2u);
+}
+
+// What becomes of a shard's word that it does not know this coordinator.
+
+TEST(RefusedCoordinatorTest, IsNoAnswerToAWorker) {
+  FakeClock clock;
+  AccessOptions access;
+  access.shard_token_file = "/s";
+  access.identities = {{"seer", {}, "/o", {Role::kObserver}}};
+  const auto identities = Identities::Make(
+      access, &clock,
+      [](const std::string& path) -> absl::StatusOr<std::string> {
+        return path == "/s" ? "shard-token-01234" : "observer-token-01";
+      });
+  ASSERT_TRUE(identities.ok()) << identities.status();
+  const CallerGate gate({identities->get(), nullptr, nullptr});
+  LoopbackShard shard(1, 2);
+  shard.set_gate(&gate);
+  shard.Serve();
+  RemoteShardOptions options;
+  options.ordinal = 1;
+  options.num_shards = 2;
+  options.address = shard.address();
+  options.fingerprint = kFingerprint;
+  options.clock = &clock;
+  for (const char* token : {"another-token-012", "observer-token-01"}) {
+    options.token = [token] { return std::string(token); };
+    RemoteShardPeer peer(options);
+    for (const absl::Status& status :
+         {peer.Promise().status(), peer.Attach(kEpoch, nullptr).status()}) {
+      EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+      EXPECT_THAT(std::string(status.message()),
+                  HasSubstr(absl::StrCat("shard 1 (", shard.address(),
+                                         ") refuses this coordinator: ")));
+    }
+  }
 }
 
 }  // namespace

@@ -9,6 +9,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/base/clock.h"
+#include "server/coordinator/coordinator.h"
 #include "server/rpc/bidi_stream.h"
 #include "server/rpc/long_poll.h"
 #include "tests/server/rpc/loopback_shard.h"
@@ -136,6 +138,44 @@ TEST(ExecutorTest, RunsInOrderAndBeforeItsEnd) {
   }
   ASSERT_EQ(order.size(), 100u);
   for (int i = 0; i < 100; ++i) EXPECT_EQ(order[i], i);
+}
+
+// A coordinator behind a loopback server is found, itself and others are told
+// apart.
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class CoordinatorProbeTest : public testing::Test {
+ protected:
+  CoordinatorProbeTest() { shard_.Serve(&coordinator_); }
+
+  std::string Ask(uint64_t life, const std::string& job = "test") {
+    return FindOtherCoordinator(
+        {shard_.address(), job, life, TlsOptions(), absl::Seconds(20)});
+  }
+
+  LoopbackShard shard_{0, 1};
+  FakeClock clock_;
+  Coordinator coordinator_{
+      CoordinatorOptions(), {shard_.engine()}, &clock_, nullptr};
+};
+
+TEST_F(CoordinatorProbeTest, FindsAnotherLifeOfTheJob) {
+  const std::string other = Ask(kLoopbackLife + 1);
+  EXPECT_THAT(other, HasSubstr(shard_.address()));
+  EXPECT_THAT(other, HasSubstr("\"test\""));
+}
+
+TEST_F(CoordinatorProbeTest, ItselfAndOtherJobsAreNoOthers) {
+  EXPECT_THAT(Ask(kLoopbackLife), IsEmpty());
+  EXPECT_THAT(Ask(kLoopbackLife + 1, "another job"), IsEmpty());
+}
+
+TEST_F(CoordinatorProbeTest, NobodyThere) {
+  const CoordinatorProbe probe = {shard_.address(), "test", 1};
+  shard_.Stop();
+  EXPECT_THAT(FindOtherCoordinator(probe), IsEmpty());
 }
 
 }  // namespace

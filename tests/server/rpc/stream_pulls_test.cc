@@ -5,16 +5,22 @@
 #include <grpcpp/support/slice.h>
 
 #include <cstdint>
+#include <cstring>
+#include <future>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/buffer.h"
+#include "kernels/narrow_float.h"
 #include "proto/agg.pb.h"
 #include "proto/crc32c.h"
 #include "proto/wave_plan.h"
 #include "tests/server/rpc/loopback_shard.h"
+#include "tests/server/shard/deferring_backend.h"
 
 namespace agg {
 namespace {
@@ -221,6 +227,357 @@ TEST_F(StreamPullsTest, AStreamThatHasEndedIsNotWoken) {
   Publish();
   EXPECT_EQ(wakes_, 0);
   EXPECT_TRUE(end_.ok());
+}
+
+// A version on its way to one reader: order, what may be sent, and what is
+// wanted back.
+
+class HostBuffer : public Buffer {
+ public:
+  explicit HostBuffer(size_t size) : bytes_(size) {}
+  char* host() const override { return bytes_.data(); }
+  int64_t num_bytes() const override {
+    return static_cast<int64_t>(bytes_.size());
+  }
+
+ private:
+  mutable std::vector<char> bytes_;
+};
+
+template <typename Message>
+Message Parse(const grpc::ByteBuffer& buffer) {
+  std::vector<grpc::Slice> slices;
+  EXPECT_TRUE(buffer.Dump(&slices).ok());
+  std::string bytes;
+  for (const grpc::Slice& slice : slices) {
+    bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  }
+  Message message;
+  EXPECT_TRUE(message.ParseFromString(bytes));
+  return message;
+}
+
+// A version of slices 0, 1 and 2, each in a frame of its own.
+class VersionFlowTest : public testing::Test {
+ protected:
+  VersionFlowTest() {
+    const Manifest manifest = {{{"a", {(2 << 20) + 5}, "", false}}};
+    shard_.Begin(manifest);
+    version_.layout = std::make_shared<ShardLayout>(
+        *MakeShardLayout(manifest, /*num_shards=*/1, /*ordinal=*/0));
+    SetBuffer(std::make_unique<HostBuffer>(static_cast<size_t>(bytes())));
+    version_.epoch = kEpoch;
+    version_.version = 9;
+  }
+
+  int64_t bytes() const {
+    return version_.layout->num_elements * static_cast<int64_t>(sizeof(float));
+  }
+  void SetBuffer(std::unique_ptr<Buffer> buffer) {
+    version_.snapshot = snapshot_ = nullptr;
+    buffers_.f32 = std::move(buffer);
+    snapshot_ = std::make_shared<Snapshot>(&buffers_, DType::kF32);
+    version_.snapshot = snapshot_;
+  }
+  std::unique_ptr<VersionFlow> Flow(FrameForm form,
+                                    const std::vector<uint32_t>& first = {}) {
+    VersionFlow::Events events;
+    events.revoked = [this](const absl::Status& reason) {
+      revoked_.push_back(reason);
+    };
+    events.overtaken = [this](bool cut) { overtaken_.push_back(cut); };
+    return std::make_unique<VersionFlow>(shard_.engine(), &cache_, version_,
+                                         DType::kF32, form, first, events);
+  }
+
+  LoopbackShard shard_;
+  PullFrameCache cache_;
+  SnapshotBuffers buffers_;
+  std::shared_ptr<Snapshot> snapshot_;
+  PublishedVersion version_;
+  std::vector<absl::Status> revoked_;
+  std::vector<bool> overtaken_;
+};
+
+TEST_F(VersionFlowTest, AllFramesComeOnceTheWantedOnesFirst) {
+  const auto flow = Flow(FrameForm::kPullFrame, {2, 1});
+  EXPECT_FALSE(flow->in_place());
+  std::vector<uint32_t> slices;
+  while (!flow->done()) {
+    ASSERT_TRUE(flow->ready());
+    const auto frame = Parse<v1::PullFrame>(*flow->Next());
+    EXPECT_EQ(frame.meta().round(), 9u);
+    slices.push_back(frame.meta().slices(0));
+  }
+  EXPECT_THAT(slices, ElementsAre(2, 1, 0));
+  const ShardStatus status = shard_.engine()->Status();
+  EXPECT_EQ(status.pull_bytes, version_.layout->num_parameters * 4);
+  EXPECT_EQ(status.pull_bytes_in_place, 0);
+}
+
+TEST_F(VersionFlowTest, TheLastOneOnAPushStreamSaysSo) {
+  const auto flow = Flow(FrameForm::kPushAck);
+  std::vector<bool> last;
+  while (!flow->done()) {
+    last.push_back(Parse<v1::PushAck>(*flow->Next()).last());
+  }
+  EXPECT_THAT(last, ElementsAre(false, false, true));
+}
+
+TEST_F(VersionFlowTest, WhatIsOnItsWayIsSentAsFarAsItIs) {
+  version_.progress = std::make_shared<VersionProgress>();
+  const auto flow = Flow(FrameForm::kPushAck);
+  EXPECT_FALSE(flow->ready());
+  version_.progress->Advance(1);
+  ASSERT_TRUE(flow->ready());
+  flow->Next();
+  EXPECT_FALSE(flow->ready());
+  version_.progress->Advance(3);
+  ASSERT_TRUE(flow->ready());
+  flow->Next();
+  EXPECT_FALSE(flow->ready());  // its end comes with the publication alone
+  version_.progress->Publish();
+  ASSERT_TRUE(flow->ready());
+  flow->Next();
+  EXPECT_TRUE(flow->done());
+}
+
+TEST_F(VersionFlowTest, NoFrameIsReadyBeforeItsBytesAreThere) {
+  snapshot_->Defer();
+  const auto flow = Flow(FrameForm::kPushAck);
+  EXPECT_FALSE(flow->ready());
+  snapshot_->Finish(absl::OkStatus());
+  EXPECT_TRUE(flow->ready());
+}
+
+TEST_F(VersionFlowTest, InSharedMemoryItSaysWhereTheVersionIs) {
+  SetBuffer(*SharedBuffer::Allocate(BufferUse::kSnapshot, bytes()));
+  const auto flow = Flow(FrameForm::kPlace);
+  EXPECT_TRUE(flow->in_place());
+  const auto frame = Parse<v1::PullFrame>(*flow->Next());
+  EXPECT_TRUE(flow->done());
+  EXPECT_EQ(frame.place().offsets_size(), 3);
+  EXPECT_EQ(frame.payload(), "");
+  EXPECT_EQ(shard_.engine()->Status().pull_bytes_in_place,
+            version_.layout->num_parameters * 4);
+}
+
+TEST_F(VersionFlowTest, WhereItIsNotSharedItIsSent) {
+  const auto flow = Flow(FrameForm::kPlace);
+  EXPECT_FALSE(flow->in_place());
+  const auto frame = Parse<v1::PullFrame>(*flow->Next());
+  EXPECT_FALSE(frame.payload().empty());
+}
+
+TEST_F(VersionFlowTest, ItsReaderHearsWhenItsMemoryIsWantedBack) {
+  auto flow = Flow(FrameForm::kPullFrame);
+  while (!flow->done()) flow->Next();  // its bytes may wait for a reader
+  version_.snapshot->Revoke();
+  ASSERT_EQ(revoked_.size(), 1u);
+  EXPECT_TRUE(absl::IsAborted(revoked_[0]));
+  EXPECT_THAT(revoked_[0].message(),
+              HasSubstr("version 9 was replaced while it was being pulled"));
+  flow.reset();
+  // One that comes too late hears so at once.
+  Flow(FrameForm::kPullFrame);
+  EXPECT_EQ(revoked_.size(), 2u);
+}
+
+// A round waits neither for the reader nor for what gRPC has of its frames.
+TEST_F(VersionFlowTest, ItLetsGoOfTheVersionWhateverItsReaderDoes) {
+  for (const bool shared : {false, true}) {
+    std::vector<SnapshotBuffers> memories(1);
+    memories[0].f32 =
+        std::make_unique<HostBuffer>(static_cast<size_t>(bytes()));
+    if (shared) {
+      memories[0].f32 = *SharedBuffer::Allocate(BufferUse::kSnapshot, bytes());
+    }
+    SnapshotPool pool(std::move(memories), DType::kF32);
+    version_.snapshot = pool.AcquireWithin(absl::ZeroDuration());
+    const auto flow = Flow(shared ? FrameForm::kPlace : FrameForm::kPullFrame);
+    const grpc::ByteBuffer unread = *flow->Next();
+    version_.snapshot->Revoke();
+    if (!shared) {
+      EXPECT_FALSE(flow->ready());
+      EXPECT_FALSE(flow->Next().has_value());
+    }
+    version_.snapshot = nullptr;
+    EXPECT_EQ(pool.Available(), shared);
+    EXPECT_NE(pool.TakeOverWithin(absl::ZeroDuration()), nullptr);
+  }
+  EXPECT_EQ(revoked_.size(), 2u);
+  // Of the first one an error follows; who maps it looks at the generation.
+  EXPECT_EQ(overtaken_, std::vector<bool>({false}));
+}
+
+TEST_F(VersionFlowTest, WhoMayHaveItAllIsCutOffBeforeItsBytesChange) {
+  std::vector<SnapshotBuffers> memories(1);
+  memories[0].f32 = std::make_unique<HostBuffer>(static_cast<size_t>(bytes()));
+  SnapshotPool pool(std::move(memories), DType::kF32);
+  version_.snapshot = pool.AcquireWithin(absl::ZeroDuration());
+  const auto flow = Flow(FrameForm::kPullFrame);
+  std::vector<grpc::ByteBuffer> unread;
+  while (!flow->done()) unread.push_back(*flow->Next());
+  version_.snapshot->Revoke();
+  version_.snapshot = nullptr;
+  EXPECT_TRUE(overtaken_.empty());
+  EXPECT_NE(pool.TakeOverWithin(absl::ZeroDuration()), nullptr);
+  EXPECT_EQ(overtaken_, std::vector<bool>({true}));
+}
+
+TEST_F(VersionFlowTest, OneOfAnEpochThatIsOverSaysSo) {
+  auto flow = Flow(FrameForm::kPullFrame);
+  ASSERT_TRUE(shard_.engine()->Attach(kEpoch + 1, nullptr).ok());
+  version_.snapshot->Revoke();
+  ASSERT_EQ(revoked_.size(), 1u);
+  EXPECT_THAT(revoked_[0].message(), HasSubstr("stale epoch 7"));
+  EXPECT_THAT(revoked_[0].message(), HasSubstr("current epoch 8"));
+}
+
+TEST_F(VersionFlowTest, WhoHasLetGoHearsNothing) {
+  Flow(FrameForm::kPullFrame);
+  version_.snapshot->Revoke();
+  EXPECT_TRUE(revoked_.empty());
+}
+
+// Pulls of float32 bytes that come behind what is published: over a Pull
+// stream, in shared memory, and on a Push stream.
+
+// Copies that fail: each reader has them tried again.
+constexpr int kAlways = 1 << 20;
+
+class Float32PullTest : public ::testing::Test {
+ protected:
+  Float32PullTest()
+      : backend_(&gate_),
+        shard_(0, 1, [this](const ShardOptions& options, Backend*) {
+          ShardOptions narrowed = options;
+          narrowed.pull_dtype = DType::kBF16;
+          narrowed.shared_memory = true;
+          return std::make_unique<ShardEngine>(narrowed, &backend_);
+        }) {
+    shard_.Begin(OneTensor(2));
+    shard_.Serve();
+    channel_ = shard_.NewChannel();
+    Push(v1::SEED, {1.0f, -2.0f});
+    EXPECT_TRUE(shard_.PublishSeed().ok());
+  }
+  // Else the shard would wait for the bytes.
+  ~Float32PullTest() override { gate_.Open(); }
+
+  void Push(v1::PushKind kind, const std::vector<float>& values) {
+    const auto pushed = PushOne(channel_, FrameOf(values, kind, 0));
+    ASSERT_TRUE(pushed.second.ok()) << pushed.second.error_message();
+  }
+  // From version 0 to version 1: 0.75 and -2.25.
+  void RunRound() {
+    Push(v1::GRADIENT, {0.5f, 0.5f});
+    Phase phase;
+    phase.epoch = kEpoch;
+    phase.rows = {{0, kSession, 0}};
+    phase.kind = PhaseKind::kClose;
+    ASSERT_TRUE(shard_.engine()->RunPhase(phase).ok());
+    phase.kind = PhaseKind::kUpdate;
+    phase.publishes = true;
+    phase.publish.version = 1;
+    phase.step.coefficients = {1.0};
+    phase.step.learning_rate = 0.5;
+    const auto result = shard_.engine()->RunPhase(phase);
+    ASSERT_TRUE(result.ok()) << result.status();
+  }
+  static v1::PullRequest PullOf(v1::DType dtype) {
+    v1::PullRequest request;
+    request.set_epoch(kEpoch);
+    request.set_version(1);
+    request.set_dtype(dtype);
+    return request;
+  }
+
+  DeferralGate gate_;
+  DeferringBackend backend_;
+  LoopbackShard shard_;
+  std::shared_ptr<grpc::Channel> channel_;
+};
+
+TEST_F(Float32PullTest, WaitsForItsBytesAndNoOtherPullWaitsForThem) {
+  gate_.Close();
+  // One that waits for the version, and one that finds it published.
+  const auto pull = [this] { return PullAll(channel_, PullOf(v1::F32)); };
+  auto early = std::async(std::launch::async, pull);
+  RunRound();
+  auto late = std::async(std::launch::async, pull);
+  const auto [narrowed, status] = PullAll(channel_, PullOf(v1::BF16));
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  ASSERT_EQ(narrowed.size(), 1u);
+  uint16_t values[2];
+  ASSERT_EQ(narrowed[0].payload().size(), sizeof(values));
+  std::memcpy(values, narrowed[0].payload().data(), sizeof(values));
+  EXPECT_EQ(FloatOfBf16(values[0]), 0.75f);
+  EXPECT_EQ(FloatOfBf16(values[1]), -2.25f);
+  gate_.Open();
+  for (auto* const pulled : {&early, &late}) {
+    const auto [frames, f32_status] = pulled->get();
+    ASSERT_TRUE(f32_status.ok()) << f32_status.error_message();
+    ASSERT_EQ(frames.size(), 1u);
+    const float expected[] = {0.75f, -2.25f};
+    ASSERT_EQ(frames[0].payload().size(), sizeof(expected));
+    EXPECT_EQ(std::memcmp(frames[0].payload().data(), expected, 8), 0);
+  }
+}
+
+// Who maps a version reads it when it is told where it is: never, then.
+TEST_F(Float32PullTest, InSharedMemoryIsNotToldOfBytesThatNeverCome) {
+  v1::PullRequest request = PullOf(v1::F32);
+  request.set_in_place(true);
+  gate_.Fail(kAlways);
+  RunRound();
+  const auto [frames, status] = PullAll(channel_, request);
+  EXPECT_TRUE(frames.empty());
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
+TEST_F(Float32PullTest, GetsAnErrorWhenTheyNeverCome) {
+  gate_.Fail(kAlways);
+  RunRound();
+  const auto [frames, status] = PullAll(channel_, PullOf(v1::F32));
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(status.error_message(), HasSubstr("no copy"));
+  EXPECT_TRUE(PullAll(channel_, PullOf(v1::BF16)).second.ok());
+}
+
+TEST_F(Float32PullTest, EndsWhileItWaitsAsAtAnyTime) {
+  gate_.Close();
+  RunRound();
+  grpc::ClientContext context;
+  auto stub = v1::Shard::NewStub(channel_);
+  const auto stream = stub->Pull(&context, PullOf(v1::F32));
+  context.TryCancel();
+  v1::PullFrame frame;
+  EXPECT_FALSE(stream->Read(&frame));
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  gate_.Open();
+  EXPECT_TRUE(PullAll(channel_, PullOf(v1::F32)).second.ok());
+}
+
+TEST_F(Float32PullTest, OnAPushStreamIsWokenForThem) {
+  gate_.Close();
+  RunRound();
+  PullFrameCache cache;
+  std::promise<void> woken;
+  StreamPulls::Stream stream;
+  stream.wake = [&] { woken.set_value(); };
+  stream.end = [](const absl::Status& reason) { FAIL() << reason; };
+  const auto pulls =
+      std::make_shared<StreamPulls>(shard_.engine(), &cache, stream);
+  PullQuery query;
+  query.epoch = kEpoch;
+  query.version = 1;
+  query.dtype = DType::kF32;
+  ASSERT_TRUE(pulls->Ask(query).ok());
+  EXPECT_FALSE(pulls->Next().has_value());
+  gate_.Open();
+  woken.get_future().wait();
+  EXPECT_TRUE(pulls->Next().has_value());
 }
 
 }  // namespace

@@ -10,17 +10,20 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/optimizer_step.h"
+#include "proto/shard_plan.h"
+#include "server/round/neighbour_peer.h"
 #include "server/round/phase.h"
 #include "server/round/recovery.h"
 #include "server/round/shard_options.h"
+#include "server/shard/shard_replica.h"
 #include "tests/server/base/sim_disk.h"
 #include "tests/server/shard/shard_ring.h"
 
 namespace agg {
 namespace {
 
-using testing::HasSubstr;
-using testing::SizeIs;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
 
 ShardOptions Options(OptimizerKind kind, bool replicated) {
   ShardOptions options;
@@ -342,6 +345,78 @@ TEST(ShardReplicationTest, SecondCopiesAreInTheMemoryPlan) {
   // replica of three arrays. Each shard fetches or sends both parts.
   const int64_t padded = 64 + 32 + 32 + 64;
   EXPECT_EQ(more, padded * 4 * (1 + 1 + 3) + 2 * (padded * 4 + 4 * (4 << 20)));
+}
+
+// A neighbour's frames, as a shard with its replica takes them.
+
+ShardOptions ReplicaOptions() {
+  ShardOptions options;
+  options.max_workers = 2;
+  options.groups = {{"slow", 0.25f, 0.5f}};
+  options.replicated = true;
+  return options;
+}
+
+// P17: it waits for that step, and for no phase.
+TEST(ShardReplicaTest, AFrameOfTheNextRoundWaitsForTheStep) {
+  ShardOptions options = ReplicaOptions();
+  options.background = false;
+  ShardRing ring(2, options, RingTensors());
+  Begin(&ring);
+  ring.RunRound(0);
+  const ShardPlan plan = *MakeShardPlan(RingTensors(), 2);
+  CopySlice slice;
+  slice.slice = plan.slices_of_shard[0][0];
+  const std::vector<float> values(
+      static_cast<size_t>(plan.slices[slice.slice].num_elements));
+  slice.values = values;
+  const CopyHeader header{ring.epoch(), 0, {ring.epoch(), 1}};
+  absl::Status landed = absl::UnknownError("");
+  std::thread frame(
+      [&] { landed = ring.engine(1)->SendCombined(header, slice); });
+  ring.Push(1, 0);
+  ring.Push(1, 1);
+  ASSERT_EQ(ring.RunOn(1, PhaseKind::kClose, 1).status(), absl::OkStatus());
+  frame.join();
+  EXPECT_EQ(landed, absl::OkStatus());
+}
+
+TEST(ShardReplicaTest, AFrameThatWaitsEndsWithTheEpoch) {
+  ShardOptions options = ReplicaOptions();
+  options.background = false;
+  ShardRing ring(2, options, RingTensors());
+  Begin(&ring);
+  ring.RunRound(0);
+  CopySlice slice;
+  const CopyHeader header{ring.epoch(), 0, {ring.epoch(), 1}};
+  absl::Status landed;
+  std::thread frame(
+      [&] { landed = ring.engine(1)->SendCombined(header, slice); });
+  ring.Attach();
+  frame.join();
+  EXPECT_TRUE(absl::IsAborted(landed)) << landed;
+}
+
+TEST(ShardReplicaTest, RefusesOtherFrames) {
+  ShardRing ring(3, ReplicaOptions(), RingTensors());
+  Begin(&ring);
+  const uint64_t epoch = ring.epoch();
+  CopySlice slice;
+  const auto send = [&](const CopyHeader& header) {
+    return ring.engine(1)->SendCombined(header, slice);
+  };
+  EXPECT_TRUE(absl::IsAborted(send({epoch - 1, 0, {epoch, 0}})));
+  EXPECT_TRUE(absl::IsInvalidArgument(send({epoch, 2, {epoch, 0}})));
+  EXPECT_TRUE(absl::IsFailedPrecondition(send({epoch, 0, {epoch, 3}})));
+  slice.slice = 1 << 20;
+  EXPECT_TRUE(absl::IsInvalidArgument(send({epoch, 0, {epoch, 0}})));
+  EXPECT_TRUE(absl::IsFailedPrecondition(
+      ring.engine(1)->FinishCombined({epoch, 0, {epoch, 0}})));
+  CopySink sink;
+  EXPECT_TRUE(absl::IsFailedPrecondition(
+      ring.engine(1)->Fetch({epoch, 1, {epoch, 1}}, sink)));
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      ring.engine(1)->Fetch({epoch, 2, {epoch, 0}}, sink)));
 }
 
 }  // namespace

@@ -1,15 +1,26 @@
+#include "server/shard/shard_engine.h"
+
+#include <atomic>
 #include <cstring>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/backend.h"
 #include "kernels/backend_factory.h"
-#include "server/shard/shard_engine.h"
+#include "server/base/job_phase.h"
+#include "server/base/mutex.h"
+#include "server/round/phase.h"
+#include "tests/server/round/local_cluster.h"
 
 namespace agg {
 namespace {
@@ -197,6 +208,221 @@ TEST_F(ClosedRoundTest, AnErrorIsNotKept) {
   EXPECT_FALSE(UpdateOf(&round_, compute_.get(), bad, &num_revoked).ok());
   EXPECT_EQ(round_.updated(), nullptr);
   EXPECT_TRUE(UpdateOf(&round_, compute_.get(), step_, &num_revoked).ok());
+}
+
+TEST(ComputeTurnTest, OneHasIt) {
+  ComputeTurn turn;
+  int sum = 0;  // a race without the turn
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 1000; ++i) {
+        const TurnLock lock(&turn);
+        ++sum;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(sum, 4000);
+}
+
+// Counts its calls, under the turn as a filler has to.
+class Filler {
+ public:
+  explicit Filler(ComputeTurn* turn) : turn_(turn) {
+    turn->StartFiller([this] { Fill(); });
+  }
+  void WaitForCalls(int num_calls) {
+    MutexLock lock(&mutex_);
+    while (num_calls_ < num_calls) changed_.Wait(&mutex_);
+  }
+
+  std::atomic<bool> forbidden{false};
+  std::atomic<int> num_more{0};  // calls that a call asks for
+
+ private:
+  void Fill() {
+    EXPECT_FALSE(forbidden);
+    const TurnLock lock(turn_);
+    if (num_more > 0) {
+      --num_more;
+      turn_->WakeFiller();
+    }
+    MutexLock count_lock(&mutex_);
+    ++num_calls_;
+    changed_.NotifyAll();
+  }
+
+  ComputeTurn* const turn_;
+  Mutex mutex_;
+  CondVar changed_;
+  int num_calls_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+TEST(ComputeTurnTest, TheFillerWaitsForAGap) {
+  ComputeTurn turn;
+  Filler filler(&turn);
+  {
+    const TurnLock lock(&turn);
+    filler.forbidden = true;
+    turn.WakeFiller();
+    filler.forbidden = false;
+  }
+  filler.WaitForCalls(1);
+  turn.StopFiller();
+}
+
+TEST(ComputeTurnTest, TheFillerMayAskForMore) {
+  ComputeTurn turn;
+  Filler filler(&turn);
+  filler.num_more = 2;
+  turn.WakeFiller();
+  filler.WaitForCalls(3);
+  turn.StopFiller();
+}
+
+TEST(ComputeTurnTest, StopsWithWorkLeft) {
+  ComputeTurn turn;
+  Filler filler(&turn);
+  filler.num_more = 1000000;
+  turn.WakeFiller();
+  filler.WaitForCalls(1);
+  turn.StopFiller();
+  turn.StopFiller();  // idempotent
+  turn.WakeFiller();
+  const TurnLock lock(&turn);
+}
+
+TEST(ComputeTurnTest, WorksWithoutAFiller) {
+  ComputeTurn turn;
+  turn.WakeFiller();
+  const TurnLock lock(&turn);
+}
+
+// A backend that hangs in a phase: what a shard says about it, and its end.
+
+TEST(HangTest, ThePhaseThatRunsIsKnown) {
+  RunningJob job(MakeClusterOptions(1, 1), MakeManifest({{40}}), 1);
+  ShardEngine* const engine = job.cluster.engine(0);
+  EXPECT_FALSE(engine->running_phase().has_value());
+  std::optional<RunningPhase> running;
+  // Answered within the phase that publishes the version.
+  engine->Pull(0, 1, false, [&](const absl::StatusOr<PublishedVersion>&) {
+    running = engine->running_phase();
+  });
+  job.RunRound(0);
+  ASSERT_TRUE(running.has_value());
+  EXPECT_EQ(running->kind, PhaseKind::kUpdate);
+  EXPECT_EQ(running->round, 0u);
+  EXPECT_GT(running->number, 1u);
+  EXPECT_FALSE(engine->running_phase().has_value());
+}
+
+TEST(HangTest, IsTheEndOfTheShardsProcess) {
+  std::vector<absl::Status> ends;
+  ClusterOptions options = MakeClusterOptions(2, 1);
+  options.on_device_lost = [&](const absl::Status& status) {
+    ends.push_back(status);
+  };
+  RunningJob job(options, MakeManifest({{40}, {7}}), 1);
+  const uint64_t epoch = job.workers[0].joined().epoch;
+  job.cluster.engine(1)->ReportHang(
+      absl::UnavailableError("phase close of round 0 hangs"));
+  ASSERT_EQ(ends.size(), 1u);
+  EXPECT_EQ(ends[0],
+            absl::UnavailableError("shard 1: phase close of round 0 hangs"));
+  job.cluster.Settle();
+  EXPECT_EQ(job.cluster.coordinator()->Status().phase, JobPhase::kShardLost);
+  EXPECT_EQ(job.cluster.engine(1)->Attach(epoch + 1, nullptr).status(),
+            ends[0]);
+}
+
+using testing::ElementsAre;
+
+TEST(PullQueueTest, AnswersThoseThatHaveAnAnswer) {
+  PullQueue<int> queue;
+  std::vector<std::string> heard;
+  const auto listen = [&](const std::string& name) {
+    return [&heard, name](absl::StatusOr<int> value) {
+      heard.push_back(name + "=" + std::to_string(value.value_or(-1)));
+    };
+  };
+  EXPECT_EQ(queue.Add({1, 5, false, listen("five")}), 1);
+  EXPECT_EQ(queue.Add({1, 6, false, listen("six")}), 2);
+  const int64_t seven = queue.Add({1, 7, false, listen("seven")});
+  const auto answer = [](uint64_t published) {
+    return [published](const PullQueue<int>::Request& request) {
+      if (request.version > published) return PullQueue<int>::Answer();
+      return PullQueue<int>::Answer(static_cast<int>(request.version));
+    };
+  };
+  const auto none = queue.Resolve(answer(4));
+  EXPECT_TRUE(none.empty());
+  const auto two = queue.Resolve(answer(6));
+  EXPECT_TRUE(heard.empty());  // the owner runs them
+  for (const auto& closure : two) closure();
+  EXPECT_THAT(heard, ElementsAre("five=5", "six=6"));
+  queue.Remove(seven);
+  EXPECT_TRUE(queue.Resolve(answer(9)).empty());
+}
+
+// Ends once it may, and notes how many have.
+class SlowRow : public Buffer {
+ public:
+  SlowRow(std::shared_future<void> may_end, std::atomic<int>* num_ended)
+      : may_end_(std::move(may_end)), num_ended_(num_ended) {}
+  ~SlowRow() override {
+    may_end_.wait();
+    ++*num_ended_;
+  }
+  char* host() const override { return nullptr; }
+  int64_t num_bytes() const override { return 0; }
+
+ private:
+  const std::shared_future<void> may_end_;
+  std::atomic<int>* const num_ended_;
+};
+
+TEST(RowReleaserTest, ReleaseDoesNotWaitAndWaitDoes) {
+  std::promise<void> may_end;
+  const std::shared_future<void> ending = may_end.get_future().share();
+  std::atomic<int> num_ended{0};
+  RowReleaser releaser;
+  releaser.Wait();  // for nothing
+  releaser.Release(std::make_shared<SlowRow>(ending, &num_ended));
+  releaser.Release(std::make_shared<SlowRow>(ending, &num_ended));
+  EXPECT_EQ(num_ended, 0);
+  may_end.set_value();
+  releaser.Wait();
+  EXPECT_EQ(num_ended, 2);
+}
+
+TEST(RowReleaserTest, ItsEndComesAfterThatOfAllRows) {
+  std::promise<void> may_end;
+  const std::shared_future<void> ending = may_end.get_future().share();
+  std::atomic<int> num_ended{0};
+  {
+    RowReleaser releaser;
+    for (int i = 0; i < 3; ++i) {
+      releaser.Release(std::make_shared<SlowRow>(ending, &num_ended));
+    }
+    may_end.set_value();
+  }
+  EXPECT_EQ(num_ended, 3);
+}
+
+TEST(RowReleaserTest, ARowThatSomebodyHoldsStays) {
+  std::promise<void> may_end;
+  may_end.set_value();
+  std::atomic<int> num_ended{0};
+  auto held =
+      std::make_shared<SlowRow>(may_end.get_future().share(), &num_ended);
+  RowReleaser releaser;
+  releaser.Release(held);
+  releaser.Wait();
+  EXPECT_EQ(num_ended, 0);
+  held = nullptr;
+  EXPECT_EQ(num_ended, 1);
 }
 
 }  // namespace
