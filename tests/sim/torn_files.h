@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "server/base/file_system.h"
+#include "tests/server/base/forwarding_files.h"
 
 namespace agg {
 
@@ -26,30 +27,17 @@ enum class Torn : uint8_t {
 };
 
 // Not thread-safe, as a SimDisk. `files` outlives it.
-class TornFiles : public FileSystem {
+class TornFiles : public ForwardingFiles {
  public:
-  explicit TornFiles(FileSystem* files) : files_(files) {}
+  using ForwardingFiles::ForwardingFiles;
   void Tear(Torn torn) { torn_ = torn; }
 
-  absl::StatusOr<std::unique_ptr<WritableFile>> Create(
-      const std::string& path) override {
-    return files_->Create(path);
-  }
   absl::StatusOr<std::unique_ptr<ReadableFile>> Open(
       const std::string& path) override {
     if (torn_ == Torn::kBadPart && absl::StrContains(path, "/part-")) {
       return absl::UnknownError(path + ": input/output error");
     }
-    return files_->Open(path);
-  }
-  absl::Status CreateFolder(const std::string& path) override {
-    return files_->CreateFolder(path);
-  }
-  absl::Status Rename(const std::string& from, const std::string& to) override {
-    return files_->Rename(from, to);
-  }
-  absl::Status SyncFolder(const std::string& path) override {
-    return files_->SyncFolder(path);
+    return ForwardingFiles::Open(path);
   }
   absl::StatusOr<std::vector<std::string>> List(
       const std::string& path) override {
@@ -59,7 +47,8 @@ class TornFiles : public FileSystem {
     if (torn_ == Torn::kHanging) {
       return absl::DeadlineExceededError(path + ": no answer");
     }
-    absl::StatusOr<std::vector<std::string>> names = files_->List(path);
+    absl::StatusOr<std::vector<std::string>> names =
+        ForwardingFiles::List(path);
     if (!names.ok()) return names;
     const bool of_the_job = !names->empty() &&
                             absl::StrContains(names->front(), "-") &&
@@ -77,12 +66,8 @@ class TornFiles : public FileSystem {
     }
     return names;
   }
-  absl::Status Remove(const std::string& path) override {
-    return files_->Remove(path);
-  }
 
  private:
-  FileSystem* const files_;
   Torn torn_ = Torn::kNone;
 };
 

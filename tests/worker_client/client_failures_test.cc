@@ -132,7 +132,7 @@ TEST_P(EndingTest, EndsThePendingCallAndAllLaterOnes) {
   job->HoldCommits();
   auto pending = std::async(std::launch::async,
                             [&] { return client->Commit({}).status(); });
-  job->AwaitCommit();
+  job->AwaitCommits(1);
   job->Send(GetParam().kind, "shard 1 (10.0.0.1:1) is lost");
   const absl::Status status = pending.get();
   EXPECT_EQ(status.code(), GetParam().code);
@@ -217,7 +217,7 @@ TEST_F(ClientFailuresTest, ADeadCoordinatorIsNamed) {
   job->HoldCommits();
   auto pending = std::async(std::launch::async,
                             [&] { return client->Commit({}).status(); });
-  job->AwaitCommit();
+  job->AwaitCommits(1);
   job->Stop(0);
   const absl::Status status = pending.get();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);

@@ -2,6 +2,7 @@
 // and versions read there, unless the shard says what is not so.
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -10,9 +11,16 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/device_memory/cuda_driver.h"
+#include "kernels/device_memory/device_context.h"
+#include "kernels/device_memory/shared_device_memory.h"
 #include "kernels/narrow_float.h"
+#include "proto/region.pb.h"
+#include "server/base/file_descriptor.h"
+#include "server/base/shared_memory.h"
 #include "tests/kernels/device_memory/fake_cuda.h"
 #include "tests/worker_client/client_fixture.h"
 #include "tests/worker_client/device_shard.h"
@@ -20,11 +28,14 @@
 #include "tests/worker_client/device_worker.h"
 #include "tests/worker_client/fake_job.h"
 #include "worker_client/agg_client.h"
+#include "worker_client/device_row.h"
+#include "worker_client/tensor_view.h"
 
 namespace agg {
 namespace {
 
 using ::testing::ElementsAre;
+
 using Tensors = std::vector<std::vector<float>>;
 
 class DeviceRowsTest : public testing::Test {
@@ -344,6 +355,311 @@ TEST_F(DeviceRowsTest, ADriverThatCannotMapIsNone) {
   EXPECT_EQ(worker.parameters.Get(), Expected(TwoTensors(), {0.5f}));
   EXPECT_EQ(worker.shard.counts().frames, 2);
   EXPECT_EQ(worker.shard.counts().frames_on_device, 0);
+}
+
+// Tensors on another device than the shard's: rows and versions go from and to
+// a peer of it, and by way of the host where there is none.
+
+// A worker with tensors on another device than the shard's, too.
+class PeerDevicesTest : public testing::Test {
+ protected:
+  PeerDevicesTest() { fake_cuda::SetNumDevices(2); }
+  ~PeerDevicesTest() override {
+    EXPECT_EQ(fake_cuda::NumLive(), live_);
+    fake_cuda::SetPeers(true);
+    fake_cuda::SetNumDevices(1);
+  }
+
+  // A round of `row`, and a pull of its version to `elsewhere`.
+  static void Run(const DeviceTensors& elsewhere,
+                  const std::vector<TensorView>& row, DeviceWorker* worker) {
+    auto* const client = worker->client.get();
+    ASSERT_TRUE(client->PushPull(row, {}, worker->parameters.Write()).ok());
+    ASSERT_TRUE(client->Pull(client->version(), elsewhere.Write()).ok());
+    EXPECT_EQ(elsewhere.Get(), worker->parameters.Get());
+  }
+
+  const int64_t live_ = fake_cuda::NumLive();
+};
+
+TEST_F(PeerDevicesTest, TensorsOfAPeerGoToTheShardsDeviceAtOnce) {
+  DeviceTensors elsewhere(Values(TwoTensors(), 0.5f), 1);
+  DeviceWorker worker(TwoTensors());
+  const int64_t copies = fake_cuda::NumHostCopies();
+  Run(elsewhere, elsewhere.Read(), &worker);
+  elsewhere.Set(Values(TwoTensors(), 0.25f));
+  Run(elsewhere, elsewhere.Read(), &worker);
+  // From its own device, too: each has a way of its own.
+  worker.gradient.Set(Values(TwoTensors(), 0.125f));
+  Run(elsewhere, worker.gradient.Read(), &worker);
+  EXPECT_EQ(worker.parameters.Get(),
+            Expected(TwoTensors(), {0.5f, 0.25f, 0.125f}));
+  EXPECT_EQ(worker.shard.counts().frames, 6);
+  EXPECT_EQ(worker.shard.counts().frames_on_device, 6);
+  EXPECT_EQ(worker.shard.counts().pulls_on_device, 6);
+  EXPECT_EQ(fake_cuda::NumHostCopies(), copies);
+  // Asked again when the second device was met.
+  EXPECT_EQ(worker.shard.counts().takes_device, 2);
+}
+
+// Each device copies its own tensors.
+TEST_F(PeerDevicesTest, ARowOfTwoDevicesGoesToTheShardsDevice) {
+  const Manifest manifest{
+      {Spec("a", {8}), Spec("b", {1 << 21}), Spec("c", {5})}};
+  const DeviceTensors elsewhere(Values(manifest, 0.5f), 1);
+  std::vector<std::vector<float>> here = Values(manifest, 0.5f);
+  DeviceWorker worker(manifest);
+  worker.gradient.Set(Values(manifest, 0.5f));
+  std::vector<TensorView> views = worker.gradient.Read();
+  views[1] = elsewhere.Read()[1];
+  views[2] = Read(here)[2];
+  std::vector<MutableTensorView> targets = worker.parameters.Write();
+  targets[1] = elsewhere.Write()[1];
+  const int pulls = worker.shard.counts().pulls_on_device;
+  ASSERT_TRUE(worker.client->PushPull(views, {}, targets).ok());
+  const auto expected = Expected(manifest, {0.5f});
+  EXPECT_EQ(worker.parameters.Get()[0], expected[0]);
+  EXPECT_EQ(elsewhere.Get()[1], expected[1]);
+  EXPECT_EQ(worker.parameters.Get()[2], expected[2]);
+  EXPECT_EQ(worker.shard.counts().frames, 4);
+  EXPECT_EQ(worker.shard.counts().frames_on_device, 4);
+  EXPECT_EQ(worker.shard.counts().pulls_on_device, pulls + 1);
+}
+
+// What one of them cannot copy ends the way of all of the row's.
+TEST_F(PeerDevicesTest, ARowOfTwoDevicesOfWhichOneFailsGoesByWayOfTheHost) {
+  const Manifest manifest{
+      {Spec("a", {1 << 21}), Spec("b", {1 << 21}), Spec("c", {5})}};
+  DeviceTensors elsewhere(Values(manifest, 0.5f), 1);
+  DeviceWorker worker(manifest);
+  const auto both = [&](float scale) {
+    worker.gradient.Set(Values(manifest, scale));
+    elsewhere.Set(Values(manifest, scale));
+    std::vector<TensorView> views = worker.gradient.Read();
+    views[1] = elsewhere.Read()[1];
+    return views;
+  };
+  std::vector<MutableTensorView> targets = worker.parameters.Write();
+  targets[1] = elsewhere.Write()[1];
+  const auto expect = [&](const std::vector<float>& scales) {
+    const auto expected = Expected(manifest, scales);
+    EXPECT_EQ(worker.parameters.Get()[0], expected[0]);
+    EXPECT_EQ(elsewhere.Get()[1], expected[1]);
+    EXPECT_EQ(worker.parameters.Get()[2], expected[2]);
+  };
+  ASSERT_TRUE(worker.client->PushPull(both(0.5f), {}, targets).ok());
+  expect({0.5f});
+  const int on_device = worker.shard.counts().frames_on_device;
+  EXPECT_EQ(on_device, 5);
+  fake_cuda::FailCopiesOf(1, /*CUDA_ERROR_INVALID_VALUE*/ 1);
+  const auto failed = worker.client->PushPull(both(0.25f), {}, targets);
+  fake_cuda::FailCopiesOf(1, 0);
+  ASSERT_TRUE(failed.ok()) << failed.status();
+  expect({0.5f, 0.25f});
+  ASSERT_TRUE(worker.client->PushPull(both(0.125f), {}, targets).ok());
+  expect({0.5f, 0.25f, 0.125f});
+  EXPECT_EQ(worker.shard.counts().frames_on_device, on_device);
+}
+
+// One that comes when the row has begun, too.
+TEST_F(PeerDevicesTest, ATensorOfAnotherDeviceMayComeLater) {
+  const DeviceTensors elsewhere(Values(TwoTensors(), 0.5f), 1);
+  DeviceWorker worker(TwoTensors());
+  worker.gradient.Set(Values(TwoTensors(), 0.5f));
+  // Both devices are met.
+  ASSERT_TRUE(worker.client->Pull(0, elsewhere.Write()).ok());
+  const DeviceTensors late(Values(TwoTensors(), 0.5f), 1);
+  std::vector<TensorView> views = worker.gradient.Read();
+  views[1] = late.Read()[1];
+  views[0].name = "a";
+  views[1].name = "b";
+  const int before = worker.job.frames(0);
+  worker.client->StartPush({views[0]});
+  worker.job.AwaitFrames(before + 1);
+  ASSERT_TRUE(
+      worker.client->StartRound({views[1]}, {}, worker.parameters.Write())
+          .Outcome()
+          .ok());
+  EXPECT_EQ(worker.parameters.Get(), Expected(TwoTensors(), {0.5f}));
+  EXPECT_EQ(worker.shard.counts().frames_on_device, 2);
+}
+
+// Where one of them has no way, all of the row goes by way of the host.
+TEST_F(PeerDevicesTest, ARowOfADeviceWithoutAWayGoesByWayOfTheHost) {
+  fake_cuda::SetPeers(false);
+  const DeviceTensors elsewhere(Values(TwoTensors(), 0.5f), 1);
+  DeviceWorker worker(TwoTensors());
+  worker.gradient.Set(Values(TwoTensors(), 0.5f));
+  std::vector<TensorView> both = worker.gradient.Read();
+  both[1] = elsewhere.Read()[1];
+  Run(elsewhere, both, &worker);
+  EXPECT_EQ(worker.parameters.Get(), Expected(TwoTensors(), {0.5f}));
+  EXPECT_EQ(worker.shard.counts().frames, 2);
+  EXPECT_EQ(worker.shard.counts().frames_on_device, 0);
+}
+
+TEST_F(PeerDevicesTest, WithoutPeerAccessItsTensorsGoByWayOfTheHost) {
+  fake_cuda::SetPeers(false);
+  const DeviceTensors elsewhere(Values(TwoTensors(), 0.5f), 1);
+  DeviceWorker worker(TwoTensors());
+  Run(elsewhere, elsewhere.Read(), &worker);
+  EXPECT_EQ(worker.shard.counts().frames_on_device, 0);
+  EXPECT_EQ(worker.shard.counts().pulls_on_device, 1);  // to the shard's device
+  worker.gradient.Set(Values(TwoTensors(), 0.25f));
+  Run(elsewhere, worker.gradient.Read(), &worker);
+  EXPECT_EQ(worker.parameters.Get(), Expected(TwoTensors(), {0.5f, 0.25f}));
+  EXPECT_EQ(worker.shard.counts().frames_on_device, 2);
+}
+
+// What one device could not copy says nothing of the other one, and it is not
+// tried again when the shard is asked once more.
+TEST_F(PeerDevicesTest, ADeviceWhoseCopyFailedIsTheOnlyOneGivenUp) {
+  fake_cuda::SetNumDevices(3);
+  DeviceTensors elsewhere(Values(TwoTensors(), 0.5f), 1);
+  DeviceWorker worker(TwoTensors());
+  fake_cuda::Fail("cuMemcpyAsync", /*CUDA_ERROR_INVALID_VALUE*/ 1);
+  Run(elsewhere, elsewhere.Read(), &worker);
+  fake_cuda::Fail("cuMemcpyAsync", 0);
+  EXPECT_EQ(worker.shard.counts().frames_on_device, 0);
+  worker.gradient.Set(Values(TwoTensors(), 0.25f));
+  Run(elsewhere, worker.gradient.Read(), &worker);
+  EXPECT_EQ(worker.shard.counts().frames_on_device, 2);
+  const DeviceTensors third(Values(TwoTensors(), 0.5f), 2);
+  Run(elsewhere, third.Read(), &worker);
+  EXPECT_EQ(worker.shard.counts().frames_on_device, 4);
+  const int pulls = worker.shard.counts().pulls_on_device;
+  elsewhere.Set(Values(TwoTensors(), 0.125f));
+  Run(elsewhere, elsewhere.Read(), &worker);
+  EXPECT_EQ(worker.shard.counts().frames_on_device, 4);
+  // Nor are versions copied there.
+  EXPECT_EQ(worker.shard.counts().pulls_on_device, pulls);
+  EXPECT_EQ(worker.parameters.Get(),
+            Expected(TwoTensors(), {0.5f, 0.25f, 0.5f, 0.125f}));
+}
+
+// Copies to the row, of which nobody is told before they are done. What a shard
+// says of it that is not so: device_rows_test.cc.
+
+constexpr int64_t kBytes = 64;
+
+class DeviceRowTest : public testing::Test {
+ protected:
+  DeviceRowTest() {
+    const absl::Span<const float> tensor(reinterpret_cast<float*>(from_), 16);
+    EXPECT_TRUE(devices_.DevicesOf({TensorView(tensor)}).ok());
+    const DeviceUuid uuid = *context_->driver().UuidOf(0);
+    said_.set_bytes(kBytes);
+    said_.set_mapped_bytes(static_cast<uint64_t>(memory_->mapped_bytes()));
+    said_.set_dtype(v1::F32);
+    said_.set_uuid(std::string(uuid.begin(), uuid.end()));
+    auto row = DeviceRow::Map(said_, DType::kF32, kBytes,
+                              FileDescriptor(dup(memory_->fd())), 0, &devices_);
+    EXPECT_TRUE(row.ok()) << row.status();
+    if (row.ok()) row_ = *std::move(row);
+  }
+  ~DeviceRowTest() override {
+    row_ = nullptr;
+    fake_cuda::Free(from_);
+  }
+
+  std::string Row() const { return std::string(memory_->data(), kBytes); }
+
+  char* const from_ = fake_cuda::Alloc(kBytes);
+  const std::shared_ptr<const DeviceContext> context_ =
+      *DeviceContext::Retain(*CudaDriver::Load(kFakeCudaPath), 0);
+  const std::unique_ptr<SharedDeviceMemory> memory_ =
+      *SharedDeviceMemory::Create(context_, kBytes);
+  TensorDevices devices_;
+  v1::DeviceRegion said_;
+  std::unique_ptr<DeviceRow> row_;
+};
+
+// A frame is told of when its copies are done, and not those of the next one.
+TEST_F(DeviceRowTest, CopiesAreDoneWhenTheirMarkIs) {
+  std::memset(memory_->data(), 0, kBytes);
+  std::memset(from_, 'x', kBytes);
+  fake_cuda::Hang(0, true);  // the caller's stream is nobody's here
+  fake_cuda::Launch(0, [] {});
+  ASSERT_TRUE(row_->Copy(0, from_, 0, 32).ok());
+  auto first = row_->Mark();
+  ASSERT_TRUE(first.ok());
+  ASSERT_TRUE(row_->Copy(0, from_ + 32, 32, 32).ok());
+  auto second = row_->Mark();
+  ASSERT_TRUE(second.ok());
+  EXPECT_EQ(Row(), std::string(kBytes, '\0'));
+  ASSERT_TRUE(row_->Await(*std::move(first)).ok());
+  EXPECT_EQ(Row(), std::string(32, 'x') + std::string(32, '\0'));
+  ASSERT_TRUE(row_->Await(*std::move(second)).ok());
+  EXPECT_EQ(Row(), std::string(kBytes, 'x'));
+  fake_cuda::Hang(0, false);
+}
+
+TEST_F(DeviceRowTest, NeighboursOfOneTensorAreOneCopy) {
+  ASSERT_TRUE(row_->Copy(0, from_, 16, 8).ok());
+  ASSERT_TRUE(row_->Copy(0, from_ + 8, 24, 8).ok());   // of both
+  ASSERT_TRUE(row_->Copy(0, from_ + 16, 40, 8).ok());  // not in the row
+  ASSERT_TRUE(row_->Copy(0, from_ + 32, 48, 8).ok());  // not in the tensor
+  ASSERT_TRUE(row_->Copy(1, from_ + 40, 56, 8).ok());  // of another one
+  auto event = row_->Mark();
+  ASSERT_TRUE(event.ok());
+  EXPECT_EQ(row_->num_copies(), 4);
+  ASSERT_TRUE(row_->Await(*std::move(event)).ok());
+  // One that was waited for is used again.
+  const int64_t made = fake_cuda::NumCalls("cuEventCreate");
+  event = row_->Mark();
+  ASSERT_TRUE(event.ok());
+  EXPECT_EQ(fake_cuda::NumCalls("cuEventCreate"), made);
+  ASSERT_TRUE(row_->Await(*std::move(event)).ok());
+}
+
+// The fixture's memory as the shard's parameters.
+TEST_F(DeviceRowTest, ParametersOfOneTensorAreOneCopy) {
+  const auto page = SharedMemory::Create(4096, SharedMemory::Others::kRead);
+  ASSERT_TRUE(page.ok()) << page.status();
+  const auto parameters =
+      DeviceParameters::Map(said_, FileDescriptor(dup(memory_->fd())),
+                            FileDescriptor(dup((*page)->fd())), 0, &devices_);
+  ASSERT_TRUE(parameters.ok()) << parameters.status();
+  for (int i = 0; i < kBytes; ++i) memory_->data()[i] = static_cast<char>(i);
+  std::memset(from_, 0, kBytes);
+  auto* const to = reinterpret_cast<float*>(from_);
+  const DeviceParameters::Place places[] = {
+      {0, 16, to, 8},     {0, 24, to + 2, 4},  // neighbours in both
+      {0, 32, to + 3, 4},                      // not at the shard's
+      {0, 36, to + 5, 4},                      // not in the tensor
+      {1, 40, to + 6, 4},                      // of another tensor
+      {1, 44, to + 7, 0},                      // nothing
+  };
+  ASSERT_TRUE((*parameters)->Begin(places).ok());
+  EXPECT_EQ((*parameters)->num_copies(), 4);
+  ASSERT_TRUE((*parameters)->Finish(0).ok());
+  const std::string expected = {16, 17, 18, 19, 20, 21, 22, 23, 24, 25,
+                                26, 27, 32, 33, 34, 35, 0,  0,  0,  0,
+                                36, 37, 38, 39, 40, 41, 42, 43};
+  EXPECT_EQ(std::string(from_, 28), expected);
+}
+
+TEST_F(DeviceRowTest, WhatIsDiscardedIsNotBegun) {
+  std::memset(memory_->data(), 0, kBytes);
+  std::memset(from_, 'x', kBytes);
+  ASSERT_TRUE(row_->Copy(0, from_, 0, 8).ok());
+  row_->Discard();
+  auto event = row_->Mark();
+  ASSERT_TRUE(event.ok());
+  ASSERT_TRUE(row_->Await(*std::move(event)).ok());
+  EXPECT_EQ(Row(), std::string(kBytes, '\0'));
+}
+
+TEST_F(DeviceRowTest, ADeviceWithoutPeerAccessIsNotUsed) {
+  fake_cuda::SetNumDevices(2);
+  fake_cuda::SetPeers(false);
+  const FileDescriptor fd(dup(memory_->fd()));
+  EXPECT_TRUE(absl::IsUnimplemented(
+      DeviceRow::Map(said_, DType::kF32, kBytes, fd, 1, &devices_).status()));
+  fake_cuda::SetPeers(true);
+  EXPECT_TRUE(
+      DeviceRow::Map(said_, DType::kF32, kBytes, fd, 1, &devices_).ok());
+  fake_cuda::SetNumDevices(1);
 }
 
 }  // namespace

@@ -56,11 +56,6 @@ void EpochJob::Serve(int shard) {
   addresses_[shard] = "127.0.0.1:" + std::to_string(port);
 }
 
-std::string EpochJob::address(int shard) const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return addresses_[shard];
-}
-
 grpc::Status EpochJob::CheckCall(uint64_t epoch) const {
   if (!open_) return {grpc::StatusCode::UNAVAILABLE, reason_};
   if (epoch == 0 || epoch == epoch_) return grpc::Status::OK;
@@ -187,17 +182,6 @@ void EpochJob::FillOutcome(uint64_t round, uint64_t session, uint32_t attempt,
                         used->second == Used{round, session, attempt});
 }
 
-void EpochJob::Hold() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  holds_ = true;
-}
-
-void EpochJob::Release() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  holds_ = false;
-  changed_.notify_all();
-}
-
 void EpochJob::CloseSilently() {
   std::lock_guard<std::mutex> lock(mutex_);
   Publish(&commit_);
@@ -208,25 +192,9 @@ void EpochJob::CloseWithout() {
   Publish(nullptr);
 }
 
-void EpochJob::StallPushes(int shard, bool stalls) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  shards_[shard].reads = stalls ? 0 : kAll;
-  changed_.notify_all();
-}
-
 void EpochJob::StallPushesAfter(int shard, int frames) {
   std::lock_guard<std::mutex> lock(mutex_);
   shards_[shard].reads = shards_[shard].frames + frames;
-}
-
-void EpochJob::AwaitCommit(int count) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait(lock, [&] { return commits_ >= count; });
-}
-
-void EpochJob::AwaitFrame(int shard, int count) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait(lock, [&] { return shards_[shard].frames >= count; });
 }
 
 void EpochJob::End(const std::string& reason, bool said) {
@@ -290,26 +258,6 @@ void EpochJob::Expire() {
   changed_.notify_all();
 }
 
-void EpochJob::AdmitLater() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  admits_later_ = true;
-}
-
-void EpochJob::Finish() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  finished_ = true;
-}
-
-void EpochJob::Refuse(grpc::Status status) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  refusal_ = std::move(status);
-}
-
-void EpochJob::Silence() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  silent_ = true;
-}
-
 void EpochJob::Open() {
   std::lock_guard<std::mutex> lock(mutex_);
   ++epoch_;
@@ -319,36 +267,6 @@ void EpochJob::Open() {
     if (versions_.empty()) shard.row = Row();
   }
   changed_.notify_all();
-}
-
-std::vector<v1::JoinRequest> EpochJob::joins() const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return joins_;
-}
-
-std::vector<EpochJob::Used> EpochJob::used() const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return used_;
-}
-
-int EpochJob::frames(int shard) const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return shards_[shard].frames;
-}
-
-std::vector<std::string> EpochJob::authorizations(int shard) const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return shards_[shard].authorizations;
-}
-
-std::vector<v1::PushFrame> EpochJob::trips(int shard) const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return shards_[shard].trips;
-}
-
-int EpochJob::pulls() const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return pulls_;
 }
 
 uint64_t EpochJob::version() const {

@@ -6,24 +6,24 @@
 
 #include <grpcpp/server.h>
 
-#include <condition_variable>
 #include <functional>
 #include <limits>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "proto/agg.grpc.pb.h"
 #include "proto/shard_plan.h"
+#include "tests/worker_client/fake_state.h"
 
 namespace agg {
 
 // Real gRPC servers on loopback. Rows are kept as they were pushed; the end of
 // a round publishes parameters - row. The two newest versions can be pulled
 // (P10); a rewind may be to any. An epoch that begins unseeded has no rows.
-class EpochJob {
+class EpochJob : private FakeState {
  public:
   // A row that was used.
   struct Used {
@@ -45,21 +45,28 @@ class EpochJob {
   void set_push_dtype(v1::DType dtype) { push_dtype_ = dtype; }
 
   std::string coordinator() const { return addresses_[0]; }
-  std::string address(int shard) const;
+  std::string address(int shard) const { return Read(addresses_[shard]); }
 
   // --- Rounds. Commits wait until Release; else they end their round at once.
-  void Hold();
-  void Release();
+  void Hold() { Set(&holds_, true); }
+  void Release() { Set(&holds_, false); }
   // The round of a commit that is held ends with it, and nobody is told.
   void CloseSilently();
   // The open round ends without the worker.
   void CloseWithout();
   // The shard takes frames and acknowledges none.
-  void StallPushes(int shard, bool stalls);
+  void StallPushes(int shard, bool stalls) {
+    Set(&shards_[shard].reads, stalls ? 0 : kAll);
+  }
   // It reads so many more frames and then waits.
   void StallPushesAfter(int shard, int frames);
-  void AwaitCommit(int count);  // of all commits so far
-  void AwaitFrame(int shard, int count);
+  // Waits until so many commits have come so far.
+  void AwaitCommit(int count) {
+    Await([&] { return commits_ >= count; });
+  }
+  void AwaitFrame(int shard, int count) {
+    Await([&] { return shards_[shard].frames >= count; });
+  }
 
   // --- Epochs. Calls in progress and new ones fail with `reason`, which
   // attending workers hear if it is `said`, until Open.
@@ -72,23 +79,27 @@ class EpochJob {
   void SeedByAnother();
   void Expire();  // the session: Join gives another one
   // From now on who joins takes part after the open round only.
-  void AdmitLater();
-  void Finish();
+  void AdmitLater() { Set(&admits_later_, true); }
+  void Finish() { Set(&finished_, true); }
   // Joins get this instead of an answer; OK: they are answered.
-  void Refuse(grpc::Status status);
+  void Refuse(grpc::Status status) { Set(&refusal_, std::move(status)); }
   // Joins get no answer at all.
-  void Silence();
+  void Silence() { Set(&silent_, true); }
   void Open();
 
   // --- What was asked.
-  std::vector<v1::JoinRequest> joins() const;
-  std::vector<Used> used() const;
-  int frames(int shard) const;
+  std::vector<v1::JoinRequest> joins() const { return Read(joins_); }
+  std::vector<Used> used() const { return Read(used_); }
+  int frames(int shard) const { return Read(shards_[shard].frames); }
   // What its Push streams presented as `authorization`, "": nothing.
-  std::vector<std::string> authorizations(int shard) const;
+  std::vector<std::string> authorizations(int shard) const {
+    return Read(shards_[shard].authorizations);
+  }
   // The frames of trips, without their payload.
-  std::vector<v1::PushFrame> trips(int shard) const;
-  int pulls() const;
+  std::vector<v1::PushFrame> trips(int shard) const {
+    return Read(shards_[shard].trips);
+  }
+  int pulls() const { return Read(pulls_); }
   uint64_t version() const;
   // Of the newest version.
   std::vector<std::vector<float>> parameters() const;
@@ -135,8 +146,7 @@ class EpochJob {
   const Manifest manifest_;
   const ShardPlan plan_;
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
+  // What mutex_ guards.
   bool stopping_ = false;
   uint64_t epoch_ = 1000;
   bool open_ = true;

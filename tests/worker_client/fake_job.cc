@@ -160,54 +160,6 @@ std::string FakeJob::Payload(uint64_t version, int slice,
   return Narrow(versions_[version].at(slice), dtype);
 }
 
-void FakeJob::set_push_fault(int shard, Fault fault) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  shards_[shard].push_fault = std::move(fault);
-}
-
-void FakeJob::set_pull_fault(int shard, Fault fault) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  shards_[shard].pull_fault = std::move(fault);
-}
-
-void FakeJob::set_trip_fault(int shard, Fault fault) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  shards_[shard].trip_fault = std::move(fault);
-}
-
-void FakeJob::set_pull_corruption(int shard,
-                                  std::function<bool(int)> corrupts) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  shards_[shard].corrupts = std::move(corrupts);
-}
-
-void FakeJob::set_trip_corruption(int shard,
-                                  std::function<bool(int)> corrupts) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  shards_[shard].trip_corrupts = std::move(corrupts);
-}
-
-void FakeJob::StallPushes(int shard) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  shards_[shard].stalls = true;
-}
-
-void FakeJob::HoldCommits() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  hold_commits_ = true;
-}
-
-void FakeJob::ReleaseCommits() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  hold_commits_ = false;
-  changed_.notify_all();
-}
-
-void FakeJob::FailCommits(grpc::Status status) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  commit_failure_ = std::move(status);
-}
-
 void FakeJob::Send(v1::JobEvent::Kind kind, std::string message) {
   std::unique_lock<std::mutex> lock(mutex_);
   changed_.wait(lock, [this] { return attends_ > 0; });
@@ -216,22 +168,6 @@ void FakeJob::Send(v1::JobEvent::Kind kind, std::string message) {
   events_.back().set_message(std::move(message));
   changed_.notify_all();
   changed_.wait(lock, [this] { return events_.empty(); });
-}
-
-void FakeJob::AwaitCommit() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait(lock, [this] { return commits_ > 0; });
-}
-
-void FakeJob::AwaitWaitingPull() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait(lock, [this] { return waiting_pulls_ > 0; });
-}
-
-void FakeJob::HoldPullsAfter(int frames) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  pull_frames_ = frames;
-  changed_.notify_all();
 }
 
 void FakeJob::AwaitTurn(int sent, grpc::ServerContext* context) {
@@ -255,57 +191,16 @@ std::vector<int32_t> FakeJob::PullOrder(const v1::PullRequest& request,
 }
 
 void FakeJob::AwaitFrames(int count) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait(lock, [&] {
+  Await([&] {
     int frames = 0;
     for (const ShardState& shard : shards_) frames += shard.frames;
     return frames >= count;
   });
 }
 
-void FakeJob::AwaitCommits(int count) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait(lock, [&] { return commits_ >= count; });
-}
-
 void FakeJob::Stop(int shard) {
   servers_[shard]->Shutdown(std::chrono::system_clock::now());
   servers_[shard]->Wait();
-}
-
-void FakeJob::Finish() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  finished_ = true;
-}
-
-int FakeJob::frames(int shard) const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return shards_[shard].frames;
-}
-
-int FakeJob::pulls(int shard) const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return shards_[shard].pulls;
-}
-
-int FakeJob::trips(int shard) const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return shards_[shard].trips;
-}
-
-int FakeJob::leaves() const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return leaves_;
-}
-
-v1::CommitRequest FakeJob::commit() const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return commit_;
-}
-
-std::vector<std::string> FakeJob::commit_traceparents() const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return commit_traceparents_;
 }
 
 }  // namespace agg

@@ -5,12 +5,10 @@
 
 #include <grpcpp/server.h>
 
-#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +16,7 @@
 #include "kernels/dtype.h"
 #include "proto/agg.grpc.pb.h"
 #include "proto/shard_plan.h"
+#include "tests/worker_client/fake_state.h"
 
 namespace agg {
 
@@ -25,7 +24,7 @@ namespace agg {
 // with the client's framing. A pull's first slices come first. Rows are kept as
 // they were pushed; a commit publishes parameters - row. Versions are kept for
 // ever.
-class FakeJob {
+class FakeJob : private FakeState {
  public:
   struct Options {
     int num_shards = 1;
@@ -62,56 +61,74 @@ class FakeJob {
   // shard) and each pull (likewise): not OK ends the stream with it. Called
   // on server threads.
   using Fault = std::function<grpc::Status(int count)>;
-  void set_push_fault(int shard, Fault fault);
-  void set_pull_fault(int shard, Fault fault);
+  using Choice = std::function<bool(int count)>;
+  void set_push_fault(int shard, Fault fault) {
+    Set(&shards_[shard].push_fault, std::move(fault));
+  }
+  void set_pull_fault(int shard, Fault fault) {
+    Set(&shards_[shard].pull_fault, std::move(fault));
+  }
   // Before each version that goes along with a row in one trip.
-  void set_trip_fault(int shard, Fault fault);
+  void set_trip_fault(int shard, Fault fault) {
+    Set(&shards_[shard].trip_fault, std::move(fault));
+  }
   // Pulls whose count makes this true get a flipped bit.
-  void set_pull_corruption(int shard, std::function<bool(int count)> corrupts);
+  void set_pull_corruption(int shard, Choice corrupts) {
+    Set(&shards_[shard].corrupts, std::move(corrupts));
+  }
   // Likewise versions that go along with a row, in their first slice.
-  void set_trip_corruption(int shard, std::function<bool(int count)> corrupts);
+  void set_trip_corruption(int shard, Choice corrupts) {
+    Set(&shards_[shard].trip_corrupts, std::move(corrupts));
+  }
   // From now on, the shard's frames are left unread until the job ends.
-  void StallPushes(int shard);
+  void StallPushes(int shard) { Set(&shards_[shard].stalls, true); }
   // Commits are not answered, until they are again.
-  void HoldCommits();
-  void ReleaseCommits();
+  void HoldCommits() { Set(&hold_commits_, true); }
+  void ReleaseCommits() { Set(&hold_commits_, false); }
   // They are answered with this.
-  void FailCommits(grpc::Status status);
+  void FailCommits(grpc::Status status) {
+    Set(&commit_failure_, std::move(status));
+  }
 
   // To the attending client; waits for it to attend.
   void Send(v1::JobEvent::Kind kind, std::string message = "");
   // The job has finished, and only those who ask learn it: Observe says so, and
   // the outcomes of later rounds are refused.
-  void Finish();
+  void Finish() { Set(&finished_, true); }
   // From now on a pull gets so many frames and then waits; -1: it goes on.
-  void HoldPullsAfter(int frames);
+  void HoldPullsAfter(int frames) { Set(&pull_frames_, frames); }
   // Waits until so many frames of pushes have come to all shards together.
   void AwaitFrames(int count);
   // Waits until so many commits have come, the seed's included.
-  void AwaitCommits(int count);
-  // Waits until a commit is there.
-  void AwaitCommit();
+  void AwaitCommits(int count) {
+    Await([&] { return commits_ >= count; });
+  }
   // Waits until a pull is waiting for a version to come.
-  void AwaitWaitingPull();
+  void AwaitWaitingPull() {
+    Await([this] { return waiting_pulls_ > 0; });
+  }
   // Ends a shard's server at once.
   void Stop(int shard);
 
   // What was asked so far.
-  int frames(int shard) const;
-  int pulls(int shard) const;
-  int trips(int shard) const;  // frames that asked for one
-  int leaves() const;
+  int frames(int shard) const { return Read(shards_[shard].frames); }
+  int pulls(int shard) const { return Read(shards_[shard].pulls); }
+  // Frames that asked for a trip.
+  int trips(int shard) const { return Read(shards_[shard].trips); }
+  int leaves() const { return Read(leaves_); }
   // The last commit.
-  v1::CommitRequest commit() const;
+  v1::CommitRequest commit() const { return Read(commit_); }
   // The last Commit's metadata of that name.
-  std::vector<std::string> commit_traceparents() const;
+  std::vector<std::string> commit_traceparents() const {
+    return Read(commit_traceparents_);
+  }
 
  private:
   class ShardService;
   class CoordinatorService;
   struct ShardState {
     Fault push_fault, pull_fault, trip_fault;
-    std::function<bool(int)> corrupts, trip_corrupts;
+    Choice corrupts, trip_corrupts;
     bool stalls = false;
     int frames = 0;
     int pulls = 0;
@@ -137,8 +154,7 @@ class FakeJob {
   const ShardPlan plan_;
   std::vector<std::string> addresses_;
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
+  // What mutex_ guards.
   bool stopping_ = false;
   bool finished_ = false;
   std::vector<ShardState> shards_;

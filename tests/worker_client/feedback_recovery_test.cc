@@ -54,9 +54,7 @@ TEST_F(FeedbackRecoveryTest, ARowThatIsPushedAgainHasTheSameBytes) {
   ASSERT_TRUE(Step(0.5f).ok());
   Play(0.5f, true, &expected);
   for (const float scale : {0.3f, 0.7f}) {
-    const auto outcome = StepThrough(scale, [&] { job.Lose(1); });
-    ASSERT_TRUE(outcome.ok()) << outcome.status();
-    EXPECT_TRUE(outcome->included);
+    ExpectIncluded(StepThrough(scale, [&] { job.Lose(1); }));
     Play(scale, true, &expected);
     EXPECT_EQ(parameters, expected);
   }
@@ -98,14 +96,10 @@ TEST_F(FeedbackRecoveryTest, ARewindBeforeAnotherLossIsHeardOf) {
   Begin();
   ASSERT_TRUE(Step(0.5f).ok());
   ASSERT_TRUE(Step(0.3f).ok());
-  job.End(kReason);
-  job.Rewind(1);
-  job.Open();
+  NextEpoch([&] { job.Rewind(1); });
   ASSERT_TRUE(client->PullLatest(Write(&parameters)).ok());
   job.CloseWithout();
-  job.End(kReason);
-  job.Lose(1);
-  job.Open();
+  NextEpoch([&] { job.Lose(1); });
   const auto version = client->PullLatest(Write(&parameters));
   ASSERT_TRUE(version.ok()) << version.status();
   ASSERT_EQ(*version, 2u);

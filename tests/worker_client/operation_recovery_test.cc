@@ -92,8 +92,7 @@ TEST_F(OperationRecoveryTest, AnEpochMayEndWhileADeviceIsWaitedFor) {
   while (fake_cuda::NumCalls("cuEventQuery") == asked && !round.Done()) {
     std::this_thread::yield();
   }
-  job.End(kReason);
-  job.Open();
+  NextEpoch();
   heard.Await(ClientEvent::Kind::kRecovered);
   EXPECT_FALSE(round.Done()) << round.Status();
   fake_cuda::Hang(0, false);
@@ -107,9 +106,7 @@ TEST_F(OperationRecoveryTest, ARoundOperationSaysThatTheJobHasGoneBack) {
   Begin();
   ASSERT_TRUE(Step(0.5f).ok());
   client->StartPush({Named(gradient, 0)});
-  job.End(kReason);
-  job.Rewind(0);
-  job.Open();
+  NextEpoch([&] { job.Rewind(0); });
   heard.Await(ClientEvent::Kind::kRewound);
   RoundOperation round = client->StartRound(
       {Named(gradient, 2), Named(gradient, 4)}, {}, Write(&parameters));

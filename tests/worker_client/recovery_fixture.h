@@ -75,6 +75,23 @@ class RecoveryTest : public ::testing::Test {
     return std::async(std::launch::async,
                       [this, scale] { return Step(scale); });
   }
+  // The epoch ends; `meanwhile`, and the next one begins.
+  void NextEpoch(const std::function<void()>& meanwhile = [] {}) {
+    job.End(kReason);
+    meanwhile();
+    job.Open();
+  }
+  static void ExpectIncluded(const absl::StatusOr<RoundOutcome>& outcome) {
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
+    EXPECT_TRUE(outcome->included);
+  }
+  std::unique_ptr<AggClient> Observer(absl::Duration reconnect_window) const {
+    ClientOptions options;
+    options.coordinator = job.coordinator();
+    options.observer = true;
+    options.reconnect_window = reconnect_window;
+    return Connect(options);
+  }
   // The epoch ends in a commit; `meanwhile`, and the next one begins.
   absl::StatusOr<RoundOutcome> StepThrough(
       float scale, const std::function<void()>& meanwhile) {

@@ -35,9 +35,7 @@ TEST_F(RecoveryTest, ARowIsPushedAgainToTheShardThatLostIt) {
 TEST_F(RecoveryTest, WhereNoShardLostItTheRowIsCommittedAgain) {
   Begin();
   const int before = job.frames(0);
-  const auto outcome = StepThrough(0.25f, [] {});
-  ASSERT_TRUE(outcome.ok()) << outcome.status();
-  EXPECT_TRUE(outcome->included);
+  ExpectIncluded(StepThrough(0.25f, [] {}));
   EXPECT_EQ(job.frames(0), 2 * before);
   EXPECT_EQ(parameters, After({0.25f}));
 }
@@ -80,9 +78,7 @@ TEST_F(RecoveryTest, APushGoesOnWhereItWasCut) {
   job.Lose(1);
   job.StallPushes(1, false);
   job.Open();
-  const auto outcome = pending.get();
-  ASSERT_TRUE(outcome.ok()) << outcome.status();
-  EXPECT_TRUE(outcome->included);
+  ExpectIncluded(pending.get());
   EXPECT_EQ(parameters, After({0.25f}));
   EXPECT_THAT(job.used(), ElementsAre(Used{0, client->session(), 0}));
 }
@@ -136,9 +132,7 @@ TEST_F(RecoveryTest, WhatIsWaitedForIsHeard) {
 TEST_F(RecoveryTest, ACommitWhoseRowIsLostAsksForAnotherPush) {
   Begin();
   ASSERT_TRUE(client->Push(Read(Values(manifest, 0.5f))).ok());
-  job.End(kReason);
-  job.Lose(1);
-  job.Open();
+  NextEpoch([&] { job.Lose(1); });
   const absl::Status lost = client->Commit({}).status();
   EXPECT_EQ(lost.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(Message(lost), AllOf(HasSubstr("shard 1 (" + job.address(1)),
@@ -146,9 +140,7 @@ TEST_F(RecoveryTest, ACommitWhoseRowIsLostAsksForAnotherPush) {
   // Any gradient will do: it is another attempt, of which no half is mixed with
   // the first one.
   ASSERT_TRUE(client->Push(Read(Values(manifest, 0.25f))).ok());
-  const auto outcome = client->Commit({});
-  ASSERT_TRUE(outcome.ok()) << outcome.status();
-  EXPECT_TRUE(outcome->included);
+  ExpectIncluded(client->Commit({}));
   EXPECT_EQ(job.parameters(), After({0.25f}));
   EXPECT_THAT(job.used(), ElementsAre(Used{0, client->session(), 1}));
 }
@@ -156,11 +148,8 @@ TEST_F(RecoveryTest, ACommitWhoseRowIsLostAsksForAnotherPush) {
 TEST_F(RecoveryTest, ACommitWhoseRowIsSafeGoesOn) {
   Begin();
   ASSERT_TRUE(client->Push(Read(Values(manifest, 0.5f))).ok());
-  job.End(kReason);
-  job.Open();
-  const auto outcome = client->Commit({});
-  ASSERT_TRUE(outcome.ok()) << outcome.status();
-  EXPECT_TRUE(outcome->included);
+  NextEpoch();
+  ExpectIncluded(client->Commit({}));
 }
 
 // The first gradient counted; the second one came too late, and an epoch ended
@@ -173,9 +162,7 @@ TEST_F(RecoveryTest, IncludedTellsAboutTheLastGradientHoweverLate) {
       std::async(std::launch::async, [&] { return client->Commit({}); });
   job.AwaitCommit(2);
   job.CloseSilently();
-  job.End(kReason);
-  job.Release();
-  job.Open();
+  NextEpoch([&] { job.Release(); });
   EXPECT_TRUE(first.get()->included);
   ASSERT_TRUE(client->Push(Read(Values(manifest, 0.25f))).ok());
   const auto second = client->Commit({});
@@ -185,8 +172,7 @@ TEST_F(RecoveryTest, IncludedTellsAboutTheLastGradientHoweverLate) {
   EXPECT_EQ(job.parameters(), After({0.5f}));
 }
 
-// --- Rewinds
-// -------------------------------------------------------------------
+// --- Rewinds ----------------------------------------------------------------
 
 TEST_F(RecoveryTest, ARewindGivesTheParametersOfItsVersion) {
   Begin();
@@ -236,9 +222,7 @@ TEST_F(RecoveryTest, ARewindInTheMidstOfAComputationPushesNothing) {
   ASSERT_TRUE(Step(0.5f).ok());
   ASSERT_TRUE(Step(0.25f).ok());
   const int before = job.frames(0);
-  job.End(kReason);
-  job.Rewind(0);
-  job.Open();
+  NextEpoch([&] { job.Rewind(0); });
   heard.Await(ClientEvent::Kind::kRecovered);
   const auto outcome = Step(0.125f);
   ASSERT_TRUE(outcome.ok()) << outcome.status();
@@ -254,9 +238,7 @@ TEST_F(RecoveryTest, AfterARewindPushAndCommitNameTheVersionToPull) {
   ASSERT_TRUE(Step(0.5f).ok());
   ASSERT_TRUE(Step(0.25f).ok());
   ASSERT_TRUE(client->Push(Read(Values(manifest, 0.5f))).ok());
-  job.End(kReason);
-  job.Rewind(1);
-  job.Open();
+  NextEpoch([&] { job.Rewind(1); });
   for (const absl::Status& status :
        {client->Commit({}).status(), client->Push(Read(seed)),
         client->Wait(3).status(), client->Pull(2, Write(&parameters))}) {
@@ -274,9 +256,7 @@ TEST_F(RecoveryTest, AfterARewindPushAndCommitNameTheVersionToPull) {
 TEST_F(RecoveryTest, AfterARewindWhoIsSlowGetsTheNewestVersion) {
   Begin();
   ASSERT_TRUE(Step(0.5f).ok());
-  job.End(kReason);
-  job.Rewind(0);
-  job.Open();
+  NextEpoch([&] { job.Rewind(0); });
   heard.Await(ClientEvent::Kind::kRecovered);
   for (int round = 0; round < 3; ++round) job.CloseWithout();
   const auto outcome = Step(0.125f);
@@ -284,21 +264,16 @@ TEST_F(RecoveryTest, AfterARewindWhoIsSlowGetsTheNewestVersion) {
   EXPECT_EQ(outcome->kind, Kind::kRewound);
   EXPECT_EQ(outcome->version, 3u);
   EXPECT_EQ(parameters, seed);
-  const auto next = Step(0.25f);
-  ASSERT_TRUE(next.ok()) << next.status();
-  EXPECT_TRUE(next->included);
+  ExpectIncluded(Step(0.25f));
   EXPECT_EQ(parameters, After({0.25f}));
 }
 
 TEST_F(RecoveryTest, TwoEndsBeforeTheWorkerComesBackAreARewindStill) {
   Begin();
   ASSERT_TRUE(Step(0.5f).ok());
-  job.End(kReason);
-  job.Rewind(0);
-  job.Open();
+  NextEpoch([&] { job.Rewind(0); });
   heard.Await(ClientEvent::Kind::kRecovered);
-  job.End(kReason);
-  job.Open();
+  NextEpoch();
   const auto outcome = Step(0.125f);
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_EQ(outcome->kind, Kind::kRewound);
@@ -324,9 +299,7 @@ TEST_F(RecoveryTest, AJobThatLostEverythingIsSeededAgain) {
   parameters = seed;
   ASSERT_TRUE(client->SeedOrPull(Write(&parameters)).ok());
   EXPECT_EQ(client->version(), 0u);
-  const auto next = Step(0.125f);
-  ASSERT_TRUE(next.ok()) << next.status();
-  EXPECT_TRUE(next->included);
+  ExpectIncluded(Step(0.125f));
   EXPECT_EQ(parameters, After({0.125f}));
 }
 
@@ -351,9 +324,7 @@ TEST_F(RecoveryTest, ASeedGoesOn) {
     EXPECT_EQ(job.parameters(), seed);
     ASSERT_TRUE(Step(0.5f).ok());
     EXPECT_EQ(parameters, After({0.5f}));
-    job.End(kReason);
-    job.LoseAll();
-    job.Open();
+    NextEpoch([&] { job.LoseAll(); });
     EXPECT_FALSE(Step(0.5f).ok());
   }
 }
@@ -383,18 +354,14 @@ TEST_F(RecoveryTest, ASeedThatWasForgottenIsPushedAgainToAllShards) {
 TEST_F(RecoveryTest, WhatSomebodyElseSeededCanBePulled) {
   Begin();
   ASSERT_TRUE(Step(0.5f).ok());
-  job.End(kReason);
-  job.LoseAll();
-  job.Open();
+  NextEpoch([&] { job.LoseAll(); });
   heard.Await(ClientEvent::Kind::kRecovered);
   job.SeedByAnother();
   const auto version = client->PullLatest(Write(&parameters));
   ASSERT_TRUE(version.ok()) << version.status();
   EXPECT_EQ(*version, 0u);
   EXPECT_EQ(parameters, job.parameters());
-  const auto next = Step(0.25f);
-  ASSERT_TRUE(next.ok()) << next.status();
-  EXPECT_TRUE(next->included);
+  ExpectIncluded(Step(0.25f));
 }
 
 // The lease ran out, as in a process that was frozen: another worker might have
@@ -416,9 +383,7 @@ TEST_F(RecoveryTest, ANewSessionOwesNothing) {
   EXPECT_EQ(outcome->version, 1u);
   EXPECT_NE(client->session(), session);
   EXPECT_EQ(parameters, After({0.5f}));
-  const auto next = Step(0.125f);
-  ASSERT_TRUE(next.ok()) << next.status();
-  EXPECT_TRUE(next->included);
+  ExpectIncluded(Step(0.125f));
   EXPECT_THAT(job.used(),
               ElementsAre(Used{0, session, 0}, Used{1, client->session(), 0}));
 }
@@ -455,9 +420,7 @@ TEST_F(RecoveryTest, ARoundBeforeTheSessionsFirstIsMissed) {
   EXPECT_EQ(outcome->version, 2u);
   EXPECT_EQ(client->version(), 2u);
   EXPECT_EQ(parameters, After({0.5f}));
-  const auto next = Step(0.125f);
-  ASSERT_TRUE(next.ok()) << next.status();
-  EXPECT_TRUE(next->included);
+  ExpectIncluded(Step(0.125f));
   EXPECT_EQ(parameters, After({0.5f, 0.125f}));
 }
 
@@ -482,9 +445,7 @@ TEST_F(RecoveryTest, ARewindOfAnotherSessionGivesTheVersionOfItsFirstRound) {
   EXPECT_EQ(outcome->kind, RoundOutcome::Kind::kRewound);
   EXPECT_EQ(outcome->version, 1u);
   EXPECT_EQ(parameters, seed);
-  const auto next = Step(0.125f);
-  ASSERT_TRUE(next.ok()) << next.status();
-  EXPECT_TRUE(next->included);
+  ExpectIncluded(Step(0.125f));
   EXPECT_EQ(parameters, After({0.125f}));
 }
 
@@ -540,8 +501,7 @@ TEST_F(RecoveryTest, AFinishedJobStaysFinished) {
   EXPECT_TRUE(client->finished());
   EXPECT_EQ(parameters, After({0.25f}));
   // Nobody keeps a lease any more: the call that needs it comes back itself.
-  job.End(kReason);
-  job.Open();
+  NextEpoch();
   parameters = seed;
   EXPECT_TRUE(client->Pull(1, Write(&parameters)).ok());
   EXPECT_EQ(parameters, After({0.25f}));
@@ -549,11 +509,7 @@ TEST_F(RecoveryTest, AFinishedJobStaysFinished) {
 
 TEST_F(RecoveryTest, ObserversComeBack) {
   Begin();
-  ClientOptions options;
-  options.coordinator = job.coordinator();
-  options.observer = true;
-  options.reconnect_window = absl::Milliseconds(200);
-  const auto observer = Connect(options);
+  const auto observer = Observer(absl::Milliseconds(200));
   Tensors values = Values(manifest, 0);
   ASSERT_TRUE(observer->PullLatest(Write(&values)).ok());
   ASSERT_TRUE(StepThrough(0.25f, [&] { job.Move(1); }).ok());
@@ -575,16 +531,10 @@ TEST_F(RecoveryTest, ObserversComeBack) {
 TEST_F(RecoveryTest, AnObserverPullsWhatWasSeededAfterItCameBack) {
   Begin();
   ASSERT_TRUE(Step(0.5f).ok());
-  ClientOptions options;
-  options.coordinator = job.coordinator();
-  options.observer = true;
-  options.reconnect_window = absl::Milliseconds(200);
-  const auto observer = Connect(options);
+  const auto observer = Observer(absl::Milliseconds(200));
   Tensors values = Values(manifest, 0);
   ASSERT_TRUE(observer->PullLatest(Write(&values)).ok());
-  job.End(kReason);
-  job.LoseAll();
-  job.Open();
+  NextEpoch([&] { job.LoseAll(); });
   EXPECT_THAT(Message(observer->LatestVersion().status()),
               HasSubstr("no parameters yet"));
   // It waits for them.
@@ -624,8 +574,7 @@ TEST_F(RecoveryTest, ACoordinatorThatDoesNotAnswerEndsItToo) {
   options.recovery_window = absl::Milliseconds(300);
   Begin(options);
   job.Silence();
-  job.End(kReason);
-  job.Open();
+  NextEpoch();
   // The call's own window may end a moment before that of the lease's thread,
   // which asks, and whose reason all calls get from then on.
   absl::Status status;

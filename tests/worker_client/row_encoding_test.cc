@@ -276,6 +276,12 @@ class ErrorFeedbackTest : public testing::Test {
     Send(1, left);
   }
 
+  // Sends both tensors of a row that counts.
+  void Include(const RowName& row, float left) {
+    Push(row, left);
+    feedback_.Settle(row, true);
+  }
+
   static constexpr int64_t kSizes[] = {3, 2};
   ErrorFeedback feedback_{{3, 2}};
 };
@@ -287,16 +293,14 @@ TEST_F(ErrorFeedbackTest, BeginsWithNothing) {
 }
 
 TEST_F(ErrorFeedbackTest, WhatARowLeftOutIsInTheNextIfItWasIncluded) {
-  Push(Row(0), 0.5f);
-  feedback_.Settle(Row(0), true);
+  Include(Row(0), 0.5f);
   feedback_.Begin(Row(1));
   EXPECT_EQ(Before(0), 0.5f);
   EXPECT_EQ(Before(1), 0.5f);
 }
 
 TEST_F(ErrorFeedbackTest, ARowThatWasNotIncludedChangesNothing) {
-  Push(Row(0), 0.5f);
-  feedback_.Settle(Row(0), true);
+  Include(Row(0), 0.5f);
   Push(Row(1), 0.25f);
   feedback_.Settle(Row(1), false);
   feedback_.Begin(Row(2));
@@ -310,8 +314,7 @@ TEST_F(ErrorFeedbackTest, ARowWithoutAnOutcomeChangesNothing) {
 }
 
 TEST_F(ErrorFeedbackTest, AHigherAttemptBeginsWithTheSameResidual) {
-  Push(Row(0), 0.5f);
-  feedback_.Settle(Row(0), true);
+  Include(Row(0), 0.5f);
   Push(Row(1), 0.25f);
   Push(Row(1, 1), 0.125f);
   EXPECT_EQ(Before(0), 0.5f);
@@ -323,8 +326,7 @@ TEST_F(ErrorFeedbackTest, AHigherAttemptBeginsWithTheSameResidual) {
 
 // P27: the bytes must be the same again.
 TEST_F(ErrorFeedbackTest, AnAttemptThatIsSentAgainHasTheSameResidual) {
-  Push(Row(0), 0.5f);
-  feedback_.Settle(Row(0), true);
+  Include(Row(0), 0.5f);
   Push(Row(1), 0.25f);
   EXPECT_EQ(Before(1), 0.5f);
   Send(1, 0.25f);
@@ -336,8 +338,7 @@ TEST_F(ErrorFeedbackTest, AnAttemptThatIsSentAgainHasTheSameResidual) {
 }
 
 TEST_F(ErrorFeedbackTest, OnlyTheFirstOutcomeOfARowCounts) {
-  Push(Row(0), 0.5f);
-  feedback_.Settle(Row(0), true);
+  Include(Row(0), 0.5f);
   feedback_.Settle(Row(0), false);
   feedback_.Begin(Row(1));
   EXPECT_EQ(Before(0), 0.5f);
@@ -353,8 +354,7 @@ TEST_F(ErrorFeedbackTest, OutcomesOfOtherRowsMeanNothing) {
 }
 
 TEST_F(ErrorFeedbackTest, AnAbsentTensorKeepsItsResidual) {
-  Push(Row(0), 0.5f);
-  feedback_.Settle(Row(0), true);
+  Include(Row(0), 0.5f);
   feedback_.Begin(Row(1));
   Send(0, 0.25f);  // and not tensor 1
   feedback_.Settle(Row(1), true);
@@ -364,10 +364,8 @@ TEST_F(ErrorFeedbackTest, AnAbsentTensorKeepsItsResidual) {
 }
 
 TEST_F(ErrorFeedbackTest, AJobThatHasGoneBackBeginsWithNothing) {
-  Push(Row(0), 0.5f);
-  feedback_.Settle(Row(0), true);
-  Push(Row(1), 0.25f);
-  feedback_.Settle(Row(1), true);
+  Include(Row(0), 0.5f);
+  Include(Row(1), 0.25f);
   feedback_.Forget();
   EXPECT_EQ(Before(0), 0.5f);  // a row that is under way stays what it is
   Push(Row(0, 1), 0.125f);
@@ -380,10 +378,8 @@ TEST_F(ErrorFeedbackTest, AJobThatHasGoneBackBeginsWithNothing) {
 // The round is over, so that it cannot count. What it leaves behind must not be
 // what the included one has left out.
 TEST_F(ErrorFeedbackTest, AnotherPushOfAnIncludedRoundLosesNothing) {
-  Push(Row(3), 0.75f);
-  feedback_.Settle(Row(3), true);
-  Push(Row(4), 0.5f);
-  feedback_.Settle(Row(4), true);
+  Include(Row(3), 0.75f);
+  Include(Row(4), 0.5f);
   for (uint32_t attempt = 1; attempt < 4; ++attempt) {
     Push(Row(4, attempt), 0.25f);
     EXPECT_EQ(Before(0), 0.5f) << attempt;
@@ -396,16 +392,14 @@ TEST_F(ErrorFeedbackTest, AnotherPushOfAnIncludedRoundLosesNothing) {
 
 // Its numbers of rounds may be those of another history.
 TEST_F(ErrorFeedbackTest, AnotherSessionOfAnIncludedRoundBeginsWithNothing) {
-  Push(Row(4), 0.5f);
-  feedback_.Settle(Row(4), true);
+  Include(Row(4), 0.5f);
   Push(Row(4, 0, 8), 0.25f);
   EXPECT_EQ(Before(0), 0.0f);
 }
 
 // Whoever missed that the job went back sees it by the round.
 TEST_F(ErrorFeedbackTest, AnEarlierRoundIsOfAnotherHistory) {
-  Push(Row(4), 0.5f);
-  feedback_.Settle(Row(4), true);
+  Include(Row(4), 0.5f);
   Push(Row(3), 0.25f);
   EXPECT_EQ(Before(0), 0.0f);
   feedback_.Settle(Row(3), true);

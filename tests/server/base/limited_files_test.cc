@@ -12,6 +12,7 @@
 #include "server/base/file_system.h"
 #include "server/base/limited_calls.h"
 #include "server/base/mutex.h"
+#include "tests/server/base/forwarding_files.h"
 #include "tests/server/base/sim_disk.h"
 
 namespace agg {
@@ -56,36 +57,22 @@ class HangingFile : public ReadableFile {
   const std::unique_ptr<ReadableFile> file_;
 };
 
-class HangingFiles : public FileSystem {
+class HangingFiles : public ForwardingFiles {
  public:
-  explicit HangingFiles(std::shared_ptr<Gate> gate) : gate_(std::move(gate)) {}
-  absl::StatusOr<std::unique_ptr<WritableFile>> Create(
-      const std::string& path) override {
-    return disk_.Create(path);
-  }
+  explicit HangingFiles(std::shared_ptr<Gate> gate)
+      : ForwardingFiles(&disk_), gate_(std::move(gate)) {}
   absl::StatusOr<std::unique_ptr<ReadableFile>> Open(
       const std::string& path) override {
     gate_->Wait("open " + path);
-    absl::StatusOr<std::unique_ptr<ReadableFile>> file = disk_.Open(path);
+    absl::StatusOr<std::unique_ptr<ReadableFile>> file =
+        ForwardingFiles::Open(path);
     if (!file.ok()) return file;
     return std::make_unique<HangingFile>(gate_, *std::move(file));
-  }
-  absl::Status CreateFolder(const std::string& path) override {
-    return disk_.CreateFolder(path);
-  }
-  absl::Status Rename(const std::string& from, const std::string& to) override {
-    return disk_.Rename(from, to);
-  }
-  absl::Status SyncFolder(const std::string& path) override {
-    return disk_.SyncFolder(path);
   }
   absl::StatusOr<std::vector<std::string>> List(
       const std::string& path) override {
     gate_->Wait("list " + path);
-    return disk_.List(path);
-  }
-  absl::Status Remove(const std::string& path) override {
-    return disk_.Remove(path);
+    return ForwardingFiles::List(path);
   }
 
  private:

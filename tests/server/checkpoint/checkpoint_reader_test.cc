@@ -20,6 +20,7 @@
 #include "server/checkpoint/checkpoint_folder.h"
 #include "server/checkpoint/checkpoint_manifest.h"
 #include "server/rpc/phase_limits.h"
+#include "tests/server/base/forwarding_files.h"
 #include "tests/server/base/sim_disk.h"
 #include "tests/server/checkpoint/sample_checkpoint.h"
 
@@ -76,35 +77,15 @@ class DamageTest : public testing::Test {
 };
 
 // Counts what is read, of the files of another one.
-class CountedFiles : public FileSystem {
+class CountedFiles : public ForwardingFiles {
  public:
-  explicit CountedFiles(FileSystem* files) : files_(files) {}
+  using ForwardingFiles::ForwardingFiles;
 
   absl::StatusOr<std::unique_ptr<ReadableFile>> Open(
       const std::string& path) override {
-    auto file = files_->Open(path);
+    auto file = ForwardingFiles::Open(path);
     if (!file.ok()) return file.status();
     return std::make_unique<File>(*std::move(file), &num_read_, &largest_);
-  }
-  absl::StatusOr<std::unique_ptr<WritableFile>> Create(
-      const std::string& path) override {
-    return files_->Create(path);
-  }
-  absl::Status CreateFolder(const std::string& path) override {
-    return files_->CreateFolder(path);
-  }
-  absl::Status Rename(const std::string& from, const std::string& to) override {
-    return files_->Rename(from, to);
-  }
-  absl::Status SyncFolder(const std::string& path) override {
-    return files_->SyncFolder(path);
-  }
-  absl::StatusOr<std::vector<std::string>> List(
-      const std::string& path) override {
-    return files_->List(path);
-  }
-  absl::Status Remove(const std::string& path) override {
-    return files_->Remove(path);
   }
   int64_t num_read() const { return num_read_; }
   int64_t largest() const { return largest_; }
@@ -129,7 +110,6 @@ class CountedFiles : public FileSystem {
     int64_t* const largest_;
   };
 
-  FileSystem* const files_;
   int64_t num_read_ = 0;
   int64_t largest_ = 0;
 };

@@ -9,10 +9,11 @@
 namespace agg {
 namespace {
 
-class CpuTest : public testing::Test {
+// A root of /proc and /sys of the test's own.
+class RootTest : public testing::Test {
  protected:
-  CpuTest()
-      : root_(testing::TempDir() + "/cpu_test_" +
+  RootTest()
+      : root_(testing::TempDir() + "/budget_test_" +
               testing::UnitTest::GetInstance()->current_test_info()->name() +
               "/") {}
 
@@ -25,6 +26,9 @@ class CpuTest : public testing::Test {
 
   const std::string root_;
 };
+
+using CpuTest = RootTest;
+using MemoryTest = RootTest;
 
 TEST_F(CpuTest, WithoutAQuotaTheAffinityCounts) {
   EXPECT_EQ(GrantedCpus(6, root_), 6);
@@ -84,23 +88,6 @@ TEST_F(CpuTest, VersionOneWhosePathIsTheHosts) {
   Write("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "50000\n");
   EXPECT_EQ(GrantedCpus(32, root_), 2);
 }
-
-class MemoryTest : public testing::Test {
- protected:
-  MemoryTest()
-      : root_(testing::TempDir() + "/memory_test_" +
-              testing::UnitTest::GetInstance()->current_test_info()->name() +
-              "/") {}
-
-  void Write(const std::string& path, const std::string& text) {
-    const std::string full = root_ + path;
-    const std::string folder = full.substr(0, full.rfind('/'));
-    ASSERT_EQ(system(("mkdir -p '" + folder + "'").c_str()), 0);
-    std::ofstream(full) << text;
-  }
-
-  const std::string root_;
-};
 
 TEST_F(MemoryTest, WithoutALimit) {
   EXPECT_EQ(GrantedMemory(root_).bytes, 0);

@@ -125,9 +125,8 @@ TEST(AdminTest, TheFirstRoundNeedNotWait) {
   const auto result = cluster.coordinator()->SetRule(ToRule("adasum"), nullptr);
   ASSERT_TRUE(result.ok());
   EXPECT_EQ(result->first_round, 0u);
-  EXPECT_EQ(cluster.coordinator()->Status().combination.rule, "adasum");
-  LocalWorker worker(&cluster, 0, TestManifest());
-  ASSERT_EQ(worker.Join(), absl::OkStatus());
+  EXPECT_EQ(cluster.Status().combination.rule, "adasum");
+  LocalWorker worker = Joined(&cluster, 0, TestManifest());
   EXPECT_EQ(worker.joined().combination.rule, "adasum");
 }
 
@@ -143,8 +142,7 @@ TEST(AdminTest, EverybodyHearsTheRuleOfTheirRound) {
   EXPECT_EQ(coordinator->Status().combination.rule, "mean");
   EXPECT_EQ(coordinator->Status().next_combination, next);
   EXPECT_EQ(coordinator->Observe()->combination.rule, "mean");
-  LocalWorker joiner(&job.cluster, 3, job.manifest);
-  ASSERT_EQ(joiner.Join(), absl::OkStatus());
+  LocalWorker joiner = Joined(&job.cluster, 3, job.manifest);
   EXPECT_EQ(joiner.joined().first_round, 1u);
   EXPECT_EQ(joiner.joined().combination, next);
   RunRound(&job, 0, 0);

@@ -1,12 +1,11 @@
 // How late rows are, and what may be waited for; with times that are given.
-#include "server/coordinator/close_policy.h"
-
 #include <cstdint>
 #include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
+#include "server/coordinator/close_policy.h"
 
 namespace agg {
 namespace {

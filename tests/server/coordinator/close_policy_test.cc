@@ -24,6 +24,7 @@ namespace agg {
 namespace {
 
 using testing::ElementsAre;
+using testing::HasSubstr;
 
 class QuorumTest : public testing::Test {
  protected:
@@ -46,7 +47,7 @@ class QuorumTest : public testing::Test {
     return reply;
   }
   WorkerState State(int rank) {
-    const JobStatus status = job_->cluster.coordinator()->Status();
+    const JobStatus status = job_->cluster.Status();
     for (const WorkerState& worker : status.workers) {
       if (worker.rank == rank) return worker;
     }
@@ -114,8 +115,7 @@ TEST_F(QuorumTest, RoundZeroStillWaitsForAllToJoin) {
   const OutcomeReply first = Contribute(0, 0);
   Advance(absl::Seconds(20));
   EXPECT_FALSE(first.called());
-  LocalWorker third(&job_->cluster, 2, job_->manifest);
-  ASSERT_EQ(third.Join(), absl::OkStatus());
+  LocalWorker third = Joined(&job_->cluster, 2, job_->manifest);
   job_->cluster.Settle();
   ASSERT_TRUE(first.called());
   EXPECT_THAT(first.Get()->ranks, ElementsAre(0));
@@ -178,9 +178,7 @@ TEST_F(QuorumTest, TheTimeoutFollowsTheLastRounds) {
   options.coordinator.round_timeout_mad = 4.0;
   options.coordinator.round_timeout = absl::Seconds(20);
   Start(options);
-  const auto timeout = [this] {
-    return job_->cluster.coordinator()->Status().round_timeout;
-  };
+  const auto timeout = [this] { return job_->cluster.Status().round_timeout; };
   uint64_t round = 0;
   for (; round < 4; ++round) {
     EXPECT_EQ(timeout(), absl::Seconds(20));  // too little is known yet
@@ -211,8 +209,7 @@ TEST_F(QuorumTest, NobodyComputesForLongerThanUsualBeforeTheFirstRow) {
   options.coordinator.round_timeout_mad = 4.0;
   Start(options);
   for (uint64_t round = 0; round < 4; ++round) job_->RunRound(round);
-  EXPECT_EQ(job_->cluster.coordinator()->Status().round_timeout,
-            absl::Milliseconds(10));
+  EXPECT_EQ(job_->cluster.Status().round_timeout, absl::Milliseconds(10));
   // All are slow for once: the time is counted from the first row.
   Advance(absl::Seconds(5));
   const OutcomeReply first = Contribute(0, 4);
@@ -225,8 +222,6 @@ TEST_F(QuorumTest, NobodyComputesForLongerThanUsualBeforeTheFirstRow) {
 // A job that loses workers until fewer than min_workers are in: it waits, goes
 // on with a warning, or fails; through the coordinator, with a clock that
 // stands still.
-
-using testing::HasSubstr;
 
 ClusterOptions Options(FloorPolicy policy) {
   ClusterOptions options = MakeClusterOptions(1, 3);
@@ -260,7 +255,7 @@ class FloorTest : public testing::Test {
     job_->cluster.Settle();
     return reply;
   }
-  JobStatus Status() { return job_->cluster.coordinator()->Status(); }
+  JobStatus Status() { return job_->cluster.Status(); }
 
   std::unique_ptr<RunningJob> job_;
 };

@@ -26,6 +26,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 Manifest TestManifest() { return MakeManifest({{9}, {}}); }
 
@@ -140,17 +141,6 @@ TEST_F(CoordinatorTest, ARenewalSaysHowTheWorkerReachesTheShards) {
   EXPECT_EQ(text(), "unix");
 }
 
-TEST_F(CoordinatorTest, ABrokenStreamLeavesTheGrace) {
-  Attend(0);
-  const uint64_t stream = Attend(1);
-  const OutcomeReply reply = *worker(0).Contribute(0, Row());
-  coordinator()->Detach(stream);
-  job_.cluster.Advance(absl::Seconds(4));
-  EXPECT_FALSE(reply.called());
-  job_.cluster.Advance(absl::Seconds(1));
-  EXPECT_TRUE(reply.called());
-}
-
 TEST_F(CoordinatorTest, AReconnectInTimeKeepsTheSession) {
   coordinator()->Detach(Attend(1));
   job_.cluster.Advance(absl::Seconds(4));
@@ -173,8 +163,7 @@ TEST_F(CoordinatorTest, AReconnectInTimeKeepsTheSession) {
 TEST_F(CoordinatorTest, ASupersededWorkerHearsOfIt) {
   const uint64_t stream = Attend(0);
   const OutcomeReply waiting = *worker(0).Contribute(0, Row());
-  LocalWorker successor(&job_.cluster, 0, job_.manifest);
-  ASSERT_EQ(successor.Join(), absl::OkStatus());
+  LocalWorker successor = Joined(&job_.cluster, 0, job_.manifest);
   EXPECT_THAT(events_[0], ElementsAre(JobEventKind::kSuperseded));
   EXPECT_TRUE(absl::IsAborted(waiting.Get().status()));
   EXPECT_THAT(waiting.Get().status().message(), HasSubstr("superseded"));
@@ -212,8 +201,7 @@ TEST_F(CoordinatorTest, CallsOfOneThatHasLeftAreAborted) {
 }
 
 TEST_F(CoordinatorTest, AJoinerWhomEverybodyLeftGoesOn) {
-  LocalWorker joiner(&job_.cluster, 3, job_.manifest);
-  ASSERT_EQ(joiner.Join(), absl::OkStatus());
+  LocalWorker joiner = Joined(&job_.cluster, 3, job_.manifest);
   ASSERT_EQ(joiner.joined().first_round, 1u);
   for (int rank : {0, 1}) EXPECT_EQ(worker(rank).Leave(), absl::OkStatus());
   EXPECT_EQ(coordinator()->LastOutcome()->kind, OutcomeKind::kSkipped);
@@ -250,18 +238,6 @@ TEST_F(CoordinatorTest, RoundTimeoutClosesWithoutTheLate) {
   ASSERT_TRUE(late.called());
   EXPECT_FALSE(late.Get()->included);
   EXPECT_EQ(job.workers[1].Push(1, Row()), absl::OkStatus());
-}
-
-TEST_F(CoordinatorTest, MaxRoundsFinishesTheJob) {
-  ClusterOptions options = MakeClusterOptions(1, 1);
-  options.coordinator.max_rounds = 2;
-  RunningJob job(options, job_.manifest, 1);
-  job.RunRound(0);
-  EXPECT_FALSE(job.cluster.coordinator()->finished());
-  const OutcomeReply last = *job.workers[0].Contribute(1, Row());
-  job.cluster.Settle();
-  EXPECT_TRUE(last.Get()->finished);
-  EXPECT_TRUE(job.cluster.coordinator()->finished());
 }
 
 TEST_F(CoordinatorTest, DrainEndsEverything) {
@@ -395,7 +371,7 @@ TEST(CoordinatorJoinTest, AJoinWhoseCallerGoesMeanwhileHasNoEffect) {
   cluster.Settle();
   EXPECT_EQ(num_questions, 3);
   EXPECT_TRUE(absl::IsCancelled(answer)) << answer;
-  EXPECT_THAT(cluster.coordinator()->Status().workers, IsEmpty());
+  EXPECT_THAT(cluster.Status().workers, IsEmpty());
   // Its manifest is not the job's, and its rank and the seed role are free.
   LocalWorker worker(&cluster, 0, MakeManifest({{3}}));
   EXPECT_EQ(worker.Join(), absl::OkStatus());
@@ -404,9 +380,6 @@ TEST(CoordinatorJoinTest, AJoinWhoseCallerGoesMeanwhileHasNoEffect) {
 
 // A shard that answers pings and no phase: its epoch ends, and everybody who
 // looks learns which shard and which phase.
-
-using testing::ElementsAre;
-using testing::HasSubstr;
 
 class PhaseTimeoutTest : public testing::Test {
  protected:
@@ -461,9 +434,6 @@ TEST_F(PhaseTimeoutTest, AnOrdinaryRoundIsNotMentioned) {
 }
 
 // What the log says of who comes and goes, and of the job's end: one line each.
-
-using testing::HasSubstr;
-using testing::Not;
 
 ClusterOptions Options() {
   ClusterOptions options = MakeClusterOptions(1, 2);
@@ -546,8 +516,7 @@ TEST_F(MembershipLogTest, NobodyIsToldOfOneThatHasLeft) {
 TEST_F(MembershipLogTest, SaysWhoWasEvictedOrSuperseded) {
   coordinator()->Evict(0, "stalled", [](absl::StatusOr<Eviction>) {});
   job_.cluster.Settle();
-  LocalWorker successor(&job_.cluster, 1, job_.manifest);
-  ASSERT_EQ(successor.Join(), absl::OkStatus());
+  LocalWorker successor = Joined(&job_.cluster, 1, job_.manifest);
   const std::string log = Log();
   EXPECT_THAT(log,
               HasSubstr(" W ] rank 0 (test worker 0) was evicted: stalled; "

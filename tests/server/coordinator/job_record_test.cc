@@ -476,10 +476,6 @@ TEST(RestoredRoundsTest, AnotherProcessKnowsNothing) {
   EXPECT_TRUE(RestoredReports(JobRecord(), {}).empty());
 }
 
-using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::SizeIs;
-
 constexpr int32_t kWorkers = 8;
 
 CombineOptions Options() {

@@ -1,5 +1,3 @@
-#include "server/coordinator/joins.h"
-
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,6 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/coordinator/coordinator_types.h"
+#include "server/coordinator/joins.h"
 
 namespace agg {
 namespace {

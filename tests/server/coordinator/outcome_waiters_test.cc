@@ -13,9 +13,11 @@
 namespace agg {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::SizeIs;
 
 class OutcomeWaitersTest : public testing::Test {
  protected:
@@ -123,8 +125,6 @@ TEST_F(OutcomeWaitersTest, ObserversHaveABoundInAll) {
 
 // Streams that open and end in any order.
 
-using testing::SizeIs;
-
 constexpr uint64_t kSession = 11;
 
 class EventStreamsTest : public testing::Test {
@@ -182,11 +182,6 @@ TEST_F(EventStreamsTest, AForgottenSessionsStreamsMeanNothing) {
   event_streams_.ForgetAll();
   EXPECT_FALSE(event_streams_.Attends(12));
 }
-
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
 
 class KeptAnswersTest : public testing::Test {
  protected:

@@ -14,32 +14,18 @@
 #include "server/base/mutex.h"
 #include "server/round/phase.h"
 #include "server/round/shard_peer.h"
+#include "tests/server/round/faulty_peer.h"
 
 namespace agg {
 namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-class NamedPeer : public ShardPeer {
- public:
-  explicit NamedPeer(std::string name) : name_(std::move(name)) {}
-  absl::StatusOr<ShardInventory> Attach(
-      uint64_t, std::function<void(absl::Status)>) override {
-    return ShardInventory();
-  }
-  void Lose(uint64_t, const absl::Status&) override {}
-  absl::StatusOr<PhaseResult> RunPhase(const Phase&) override {
-    return PhaseResult();
-  }
-  std::string name() const override { return name_; }
-
- private:
-  const std::string name_;
-};
+using testing::IsEmpty;
+using testing::SizeIs;
 
 TEST(PeerGroupTest, CallsEveryPeerEveryTime) {
-  NamedPeer a("a"), b("b"), c("c");
+  IdlePeer a("a"), b("b"), c("c");
   PeerGroup group({&a, &b, &c});
   for (int repeat = 0; repeat < 200; ++repeat) {
     std::vector<int> calls(3, 0);
@@ -53,7 +39,7 @@ TEST(PeerGroupTest, CallsEveryPeerEveryTime) {
 }
 
 TEST(PeerGroupTest, LeavesOutWhoIsSkipped) {
-  NamedPeer a("a"), b("b"), c("c");
+  IdlePeer a("a"), b("b"), c("c");
   PeerGroup group({&a, &b, &c});
   std::vector<std::thread::id> threads(3);
   const auto call = [&](int i, ShardPeer*) -> absl::Status {
@@ -75,7 +61,7 @@ TEST(PeerGroupTest, LeavesOutWhoIsSkipped) {
 }
 
 TEST(PeerGroupTest, RunsThemAtTheSameTime) {
-  NamedPeer a("a"), b("b");
+  IdlePeer a("a"), b("b");
   PeerGroup group({&a, &b});
   Mutex mutex;
   CondVar changed;
@@ -92,7 +78,7 @@ TEST(PeerGroupTest, RunsThemAtTheSameTime) {
 }
 
 TEST(PeerGroupTest, ReportsAllErrorsByOrdinalWithTheNames) {
-  NamedPeer a("a"), b("shard 1 (here)"), c("c");
+  IdlePeer a("a"), b("shard 1 (here)"), c("c");
   PeerGroup group({&a, &b, &c});
   const auto fail = [](int i, ShardPeer*) -> absl::Status {
     if (i == 1) return absl::InternalError("broken");
@@ -118,7 +104,7 @@ TEST(PeerGroupTest, ReportsAllErrorsByOrdinalWithTheNames) {
 }
 
 TEST(PeerGroupTest, AStopInGoodOrderStaysOneUnlessAnotherShardIsLost) {
-  NamedPeer a("a"), b("b");
+  IdlePeer a("a"), b("b");
   PeerGroup group({&a, &b});
   const absl::Status stopped = group.ForEach([](int i, ShardPeer*) {
     return i == 1 ? OrderlyStop("b is shutting down")
@@ -134,10 +120,10 @@ TEST(PeerGroupTest, AStopInGoodOrderStaysOneUnlessAnotherShardIsLost) {
 }
 
 TEST(PeerGroupTest, ManyLongErrorsMakeABoundedMessage) {
-  std::vector<std::unique_ptr<NamedPeer>> peers;
+  std::vector<std::unique_ptr<IdlePeer>> peers;
   std::vector<ShardPeer*> pointers;
   for (int i = 0; i < 30; ++i) {
-    peers.push_back(std::make_unique<NamedPeer>("shard " + std::to_string(i)));
+    peers.push_back(std::make_unique<IdlePeer>("shard " + std::to_string(i)));
     pointers.push_back(peers.back().get());
   }
   PeerGroup group(pointers);
@@ -151,10 +137,6 @@ TEST(PeerGroupTest, ManyLongErrorsMakeABoundedMessage) {
   EXPECT_THAT(status.message(), testing::Not(HasSubstr("shard 13")));
   EXPECT_THAT(status.message(), HasSubstr("; 12 more shards"));
 }
-
-using testing::ElementsAre;
-using testing::IsEmpty;
-using testing::SizeIs;
 
 Phase Close(uint64_t round) {
   Phase phase;
@@ -264,8 +246,6 @@ TEST_F(PhaseWatchTest, FrozenTimeDoesNotCount) {
 }
 
 // Peers may report a loss at any time, also after the coordinator has gone.
-
-using testing::ElementsAre;
 
 TEST(ShardEventsTest, HandsOnUntilStopped) {
   std::vector<uint64_t> epochs;

@@ -1,6 +1,4 @@
 // What becomes of workers whose parameters differ: a line, a status, an end.
-#include "server/coordinator/round_watches.h"
-
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -13,6 +11,7 @@
 #include "server/base/log.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/coordinator_types.h"
+#include "server/coordinator/round_watches.h"
 #include "server/round/round_report.h"
 #include "tests/server/round/local_cluster.h"
 
@@ -102,7 +101,7 @@ TEST(ReplicaWatchTest, TheOutcomeAndTheStatusNameTheRank) {
               HasSubstr("differ: rank 2 from those of ranks 0, 1"));
   EXPECT_EQ(outcomes[2].kind, OutcomeKind::kApplied);
   EXPECT_FALSE(outcomes[2].finished);
-  const JobStatus status = job.cluster.coordinator()->Status();
+  const JobStatus status = job.cluster.Status();
   EXPECT_THAT(status.differing_ranks, ElementsAre(2));
   EXPECT_THAT(status.message, HasSubstr("in round 2 workers' parameters"));
   EXPECT_EQ(status.phase, JobPhase::kOpen);
@@ -115,7 +114,7 @@ TEST(ReplicaWatchTest, EndsTheJobWhereThatIsAskedFor) {
   const std::vector<RoundResult> outcomes = RunRounds(&job, 2);
   EXPECT_FALSE(outcomes[0].finished);
   EXPECT_TRUE(outcomes[1].finished);
-  const JobStatus status = job.cluster.coordinator()->Status();
+  const JobStatus status = job.cluster.Status();
   EXPECT_EQ(status.phase, JobPhase::kFinished);
   EXPECT_TRUE(status.failed);
   EXPECT_THAT(
@@ -125,10 +124,6 @@ TEST(ReplicaWatchTest, EndsTheJobWhereThatIsAskedFor) {
 }
 
 // Who has the same parameters, and whom that names.
-
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
 
 // Rank and digest of each row.
 ReplicaGroups Of(const std::vector<std::pair<int32_t, uint32_t>>& rows) {

@@ -40,11 +40,10 @@ class ReservationTest : public testing::Test {
   }
   // The first epoch is still on, and rounds run.
   void ExpectUndisturbed() {
-    EXPECT_EQ(job_.cluster.coordinator()->Status().epoch,
-              job_.workers[0].joined().epoch);
-    EXPECT_EQ(job_.cluster.coordinator()->Status().workers.size(), 1u);
+    EXPECT_EQ(job_.cluster.Status().epoch, job_.workers[0].joined().epoch);
+    EXPECT_EQ(job_.cluster.Status().workers.size(), 1u);
     job_.RunRound(round_++);
-    EXPECT_EQ(job_.cluster.coordinator()->Status().version, round_);
+    EXPECT_EQ(job_.cluster.Status().version, round_);
   }
   int64_t Planned(int shard) {
     return job_.cluster.engine(shard)->Status().memory_planned_bytes;

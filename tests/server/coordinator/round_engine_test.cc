@@ -15,9 +15,8 @@ namespace agg {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-using testing::HasSubstr;
 
 // "a" is slices 0 to 2, "b" has no elements, "c" is slice 3.
 ShardPlan Plan() {

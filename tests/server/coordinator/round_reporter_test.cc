@@ -14,7 +14,11 @@
 namespace agg {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::IsEmpty;
 
 // A round of two rows, decided by `options`.
 struct Finished {
@@ -115,12 +119,6 @@ TEST(RoundReporterTest, ShadowRulesRemember) {
 }
 
 // What a round's report says to workers and to people.
-
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::EndsWith;
-using testing::HasSubstr;
-using testing::IsEmpty;
 
 absl::Time At(int seconds) {
   return absl::UnixEpoch() + absl::Seconds(seconds);

@@ -114,7 +114,7 @@ TEST(SkippedRunTest, ARateThatIsTooLargeIsNamedAsTheCause) {
       "(shard 0)";
   EXPECT_THAT(first.Get()->message, HasSubstr(cause));
   EXPECT_FALSE(first.Get()->finished);
-  JobStatus status = job.cluster.coordinator()->Status();
+  JobStatus status = job.cluster.Status();
   EXPECT_EQ(status.not_finite_rounds, 1u);
   EXPECT_THAT(status.message,
               HasSubstr("the parameters have not been finite since round 0"));
@@ -127,7 +127,7 @@ TEST(SkippedRunTest, ARateThatIsTooLargeIsNamedAsTheCause) {
   const std::string log = testing::internal::GetCapturedStderr();
   EXPECT_THAT(log, HasSubstr("W ] round 0: " + cause));
   EXPECT_EQ(log.find(cause), log.rfind(cause));
-  status = job.cluster.coordinator()->Status();
+  status = job.cluster.Status();
   EXPECT_EQ(status.phase, JobPhase::kFinished);
   EXPECT_EQ(status.not_finite_rounds, 3u);
   EXPECT_THAT(status.message,
@@ -152,8 +152,7 @@ TEST(SkippedRunTest, EndsTheJob) {
     ASSERT_TRUE(reply.called());
     EXPECT_EQ(reply.Get()->kind, OutcomeKind::kSkipped);
     EXPECT_EQ(reply.Get()->finished, round == 2);
-    EXPECT_EQ(job.cluster.coordinator()->Status().consecutive_skipped_rounds,
-              round + 1);
+    EXPECT_EQ(job.cluster.Status().consecutive_skipped_rounds, round + 1);
   }
   SetLogLevel(LogLevel::kError);
   const std::string log = testing::internal::GetCapturedStderr();
@@ -162,7 +161,7 @@ TEST(SkippedRunTest, EndsTheJob) {
   EXPECT_THAT(log,
               HasSubstr("E ] the job has finished at version 3: it failed: "
                         "3 rounds in a row were skipped"));
-  const JobStatus status = job.cluster.coordinator()->Status();
+  const JobStatus status = job.cluster.Status();
   EXPECT_EQ(status.phase, JobPhase::kFinished);
   EXPECT_THAT(status.message, HasSubstr("it failed: 3 rounds in a row"));
   const absl::Status late = job.workers[0].Join();

@@ -16,6 +16,7 @@
 #include "server/coordinator/coordinator.h"
 #include "server/round/phase.h"
 #include "server/round/shard_peer.h"
+#include "tests/server/round/faulty_peer.h"
 
 namespace agg {
 namespace {
@@ -23,8 +24,9 @@ namespace {
 using testing::HasSubstr;
 
 // Counts what a coordinator asks for.
-class CountingPeer : public ShardPeer {
+class CountingPeer : public IdlePeer {
  public:
+  CountingPeer() : IdlePeer("shard 0 (test)") {}
   absl::StatusOr<ShardInventory> Attach(
       uint64_t, std::function<void(absl::Status)>) override {
     ++num_attached;
@@ -32,11 +34,6 @@ class CountingPeer : public ShardPeer {
     return ShardInventory();
   }
   void LetGo() override { ++num_let_go; }
-  void Lose(uint64_t, const absl::Status&) override {}
-  absl::StatusOr<PhaseResult> RunPhase(const Phase&) override {
-    return PhaseResult();
-  }
-  std::string name() const override { return "shard 0 (test)"; }
 
   absl::Status attach_status;
   int num_attached = 0;

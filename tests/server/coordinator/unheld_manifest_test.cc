@@ -77,8 +77,7 @@ class UnheldManifestTest : public testing::TestWithParam<std::pair<int, bool>> {
   }
   // Another worker, with another manifest, has the job.
   void ExpectGoesOn(int32_t rank) {
-    LocalWorker worker(&cluster_, rank, Right());
-    ASSERT_EQ(worker.Join(), absl::OkStatus());
+    LocalWorker worker = Joined(&cluster_, rank, Right());
     EXPECT_TRUE(worker.joined().seed_role);
     const Tensors seed = RandomTensors(Right(), 1);
     ASSERT_EQ(worker.Seed(seed), absl::OkStatus());
@@ -98,8 +97,7 @@ class UnheldManifestTest : public testing::TestWithParam<std::pair<int, bool>> {
 TEST_P(UnheldManifestTest, GoesWithItsLastHolder) {
   for (const End& end : kEnds) {
     SCOPED_TRACE(end.name);
-    LocalWorker first(&cluster_, 0, Wrong());
-    ASSERT_EQ(first.Join(), absl::OkStatus());
+    LocalWorker first = Joined(&cluster_, 0, Wrong());
     EXPECT_TRUE(
         absl::IsInvalidArgument(LocalWorker(&cluster_, 1, Right()).Join()));
     end.go(&cluster_, &first);
@@ -110,8 +108,7 @@ TEST_P(UnheldManifestTest, GoesWithItsLastHolder) {
 }
 
 TEST_P(UnheldManifestTest, AlsoInTheMiddleOfItsSeed) {
-  LocalWorker first(&cluster_, 0, Wrong());
-  ASSERT_EQ(first.Join(), absl::OkStatus());
+  LocalWorker first = Joined(&cluster_, 0, Wrong());
   ASSERT_EQ(first.Push(0, RandomTensors(Wrong(), 3), 0, {}, PushKind::kSeed),
             absl::OkStatus());
   Evict(&cluster_, 0);
@@ -121,8 +118,7 @@ TEST_P(UnheldManifestTest, AlsoInTheMiddleOfItsSeed) {
 
 // Frames that are being copied when it goes are of memory that is still there.
 TEST_P(UnheldManifestTest, AFrameInTheMiddleOfACopy) {
-  LocalWorker first(&cluster_, 0, Wrong());
-  ASSERT_EQ(first.Join(), absl::OkStatus());
+  LocalWorker first = Joined(&cluster_, 0, Wrong());
   const ShardPlan plan = *MakeShardPlan(Wrong(), cluster_.num_shards());
   FrameHeader header = MakeFrames(first.Header(0, PushKind::kSeed), plan, 0,
                                   RandomTensors(Wrong(), 1))[0]
@@ -131,8 +127,7 @@ TEST_P(UnheldManifestTest, AFrameInTheMiddleOfACopy) {
   ASSERT_TRUE(landing.ok()) << landing.status();
   Evict(&cluster_, 0);
   ExpectForgotten();
-  LocalWorker second(&cluster_, 1, Right());
-  ASSERT_EQ(second.Join(), absl::OkStatus());
+  LocalWorker second = Joined(&cluster_, 1, Right());
   landing->slices[0].destination[0] = 1;
   landing->slices[0].landed = true;
   EXPECT_TRUE(absl::IsAborted(cluster_.engine(0)->EndFrame(*landing).status()));
@@ -141,8 +136,7 @@ TEST_P(UnheldManifestTest, AFrameInTheMiddleOfACopy) {
 
 // Who waits for the first version waits for one of that manifest.
 TEST_P(UnheldManifestTest, EndsPullsOfTheFirstVersion) {
-  LocalWorker first(&cluster_, 0, Wrong());
-  ASSERT_EQ(first.Join(), absl::OkStatus());
+  LocalWorker first = Joined(&cluster_, 0, Wrong());
   absl::Status pulled;
   cluster_.engine(0)->Pull(
       0, 0, /*latest=*/false,
@@ -156,10 +150,8 @@ TEST_P(UnheldManifestTest, EndsPullsOfTheFirstVersion) {
 }
 
 TEST_P(UnheldManifestTest, StaysWhileSomebodyHoldsIt) {
-  LocalWorker first(&cluster_, 0, Right());
-  LocalWorker second(&cluster_, 1, Right());
-  ASSERT_EQ(first.Join(), absl::OkStatus());
-  ASSERT_EQ(second.Join(), absl::OkStatus());
+  LocalWorker first = Joined(&cluster_, 0, Right());
+  LocalWorker second = Joined(&cluster_, 1, Right());
   Evict(&cluster_, 0);
   const absl::Status refused = LocalWorker(&cluster_, 2, Wrong()).Join();
   EXPECT_TRUE(absl::IsInvalidArgument(refused));
@@ -172,8 +164,7 @@ TEST_P(UnheldManifestTest, StaysWhileSomebodyHoldsIt) {
 }
 
 TEST_P(UnheldManifestTest, StaysWithASeededJob) {
-  LocalWorker first(&cluster_, 0, Right());
-  ASSERT_EQ(first.Join(), absl::OkStatus());
+  LocalWorker first = Joined(&cluster_, 0, Right());
   ASSERT_EQ(first.Seed(RandomTensors(Right(), 1)), absl::OkStatus());
   Evict(&cluster_, 0);
   const absl::Status refused = LocalWorker(&cluster_, 2, Wrong()).Join();
@@ -186,8 +177,7 @@ TEST_P(UnheldManifestTest, StaysWithASeededJob) {
 
 // A process that is started again with the model that was meant.
 TEST_P(UnheldManifestTest, GoesWithTheFormerLifeOfItsOnlyHolder) {
-  LocalWorker first(&cluster_, 0, Wrong());
-  ASSERT_EQ(first.Join(), absl::OkStatus());
+  LocalWorker first = Joined(&cluster_, 0, Wrong());
   // A client repeats a Join that is UNAVAILABLE.
   EXPECT_TRUE(absl::IsUnavailable(LocalWorker(&cluster_, 0, Right()).Join()));
   ExpectForgotten();
@@ -196,8 +186,7 @@ TEST_P(UnheldManifestTest, GoesWithTheFormerLifeOfItsOnlyHolder) {
 }
 
 TEST_P(UnheldManifestTest, OneThatIsNoneEndsNothing) {
-  LocalWorker first(&cluster_, 0, Right());
-  ASSERT_EQ(first.Join(), absl::OkStatus());
+  LocalWorker first = Joined(&cluster_, 0, Right());
   JoinCall none;
   none.manifest = MakeManifest({{-1}});
   Reply<absl::StatusOr<JoinResult>> refused;

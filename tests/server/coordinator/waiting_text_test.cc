@@ -1,5 +1,3 @@
-#include "server/coordinator/round_watches.h"
-
 #include <cstdint>
 #include <numeric>
 #include <string>
@@ -8,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/coordinator/round_watches.h"
 
 namespace agg {
 namespace {

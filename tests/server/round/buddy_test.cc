@@ -31,7 +31,7 @@ TEST_F(BuddyTest, RoundsHaveTheBitsOfAJobWithoutCopies) {
   const Tensors expected = Undisturbed(2, 4);
   for (const int num_shards : {2, 3, 4}) {
     RunningJob job(Replicated(num_shards), SmallManifest(), 2);
-    EXPECT_TRUE(job.cluster.coordinator()->Status().replicated);
+    EXPECT_TRUE(job.cluster.Status().replicated);
     ExpectEndsAs(&job, 4, expected);
   }
 }
@@ -42,9 +42,9 @@ TEST_F(BuddyTest, AKilledShardChangesNothing) {
   uint64_t version = 1;
   for (const int shard : {1, 2, 1, 2}) {
     RunTo(&job, version);
-    const uint64_t made = job.cluster.coordinator()->Status().epoch;
+    const uint64_t made = job.cluster.Status().epoch;
     job.cluster.RestartShard(shard);
-    const JobStatus status = job.cluster.coordinator()->Status();
+    const JobStatus status = job.cluster.Status();
     ASSERT_EQ(status.version, version) << status.message;
     EXPECT_EQ(status.rewinds, 0u);
     ResumeAll(&job, version, made);
@@ -60,10 +60,10 @@ TEST_F(BuddyTest, AKilledCoordinatorChangesNothing) {
     RunningJob job(Replicated(num_shards), SmallManifest(), 2);
     for (const uint64_t version : {1, 3}) {
       RunTo(&job, version);
-      const uint64_t made = job.cluster.coordinator()->Status().epoch;
+      const uint64_t made = job.cluster.Status().epoch;
       const uint64_t session = job.workers[0].session();
       job.cluster.RestartCoordinator();
-      const JobStatus status = job.cluster.coordinator()->Status();
+      const JobStatus status = job.cluster.Status();
       ASSERT_EQ(status.version, version) << status.message;
       EXPECT_EQ(status.workers.size(), 2u);
       ResumeAll(&job, version, made);
@@ -86,11 +86,10 @@ TEST_F(BuddyTest, ARuleThatWasSetKeepsItsMemory) {
     EXPECT_TRUE(job.cluster.coordinator()->SetRule(change, nullptr).ok());
     RunTo(&job, 3);
     if (kill) {
-      const uint64_t made = job.cluster.coordinator()->Status().epoch;
+      const uint64_t made = job.cluster.Status().epoch;
       job.cluster.RestartCoordinator();
       ResumeAll(&job, 3, made);
-      EXPECT_EQ(job.cluster.coordinator()->Status().combination.rule,
-                "adacons");
+      EXPECT_EQ(job.cluster.Status().combination.rule, "adacons");
     }
     RunTo(&job, 6);
     return *job.cluster.Pull(6);
@@ -106,23 +105,18 @@ TEST_F(BuddyTest, ARuleThatWasSetBeforeTheSeedOutlivesTheCoordinator) {
   ASSERT_TRUE(cluster.coordinator()->SetRule(change, nullptr).ok());
   cluster.Settle();
   cluster.RestartShard(1);
-  std::vector<LocalWorker> workers;
-  for (int rank = 0; rank < 2; ++rank) {
-    workers.emplace_back(&cluster, rank, SmallManifest());
-    ASSERT_EQ(workers.back().Join(), absl::OkStatus());
-  }
+  std::vector<LocalWorker> workers = JoinTwo(&cluster);
   ASSERT_EQ(workers[0].Seed(RandomTensors(SmallManifest(), 1)),
             absl::OkStatus());
   cluster.RestartCoordinator();
-  const JobStatus status = cluster.coordinator()->Status();
+  const JobStatus status = cluster.Status();
   ASSERT_TRUE(status.seeded) << status.message;
   EXPECT_EQ(status.combination.rule, "mean");
 }
 
 // A worker that slept through the end of its lease and a new coordinator.
 TEST_F(BuddyTest, ASessionThatIsOverStaysSoForANewCoordinator) {
-  RunningJob job(Replicated(2), SmallManifest(), 2);
-  RunTo(&job, 2);
+  TrainedJob job(Replicated(2), 2);
   ASSERT_EQ(job.workers[0].Leave(), absl::OkStatus());
   const uint64_t session = job.workers[0].session();
   job.cluster.RestartCoordinator();
@@ -131,10 +125,9 @@ TEST_F(BuddyTest, ASessionThatIsOverStaysSoForANewCoordinator) {
 }
 
 TEST_F(BuddyTest, TwoNeighboursAtOnceAreTooMany) {
-  RunningJob job(Replicated(2), SmallManifest(), 2);
-  RunTo(&job, 2);
+  TrainedJob job(Replicated(2), 2);
   job.cluster.RestartAll();
-  EXPECT_FALSE(job.cluster.coordinator()->Status().seeded);
+  EXPECT_FALSE(job.cluster.Status().seeded);
 }
 
 TEST_F(BuddyTest, WithCheckpointsEvenThatRewindsExactly) {
@@ -142,11 +135,9 @@ TEST_F(BuddyTest, WithCheckpointsEvenThatRewindsExactly) {
   ClusterOptions options = WithCheckpoints(2, 1);
   options.coordinator.replicated = true;
   options.shard.replicated = true;
-  RunningJob job(options, SmallManifest(), 2);
-  RunTo(&job, 3);
-  job.cluster.AwaitCheckpoints(1);
+  TrainedJob job(options, 3, 1);
   job.cluster.RestartAll();
-  ASSERT_TRUE(job.cluster.coordinator()->Status().seeded);
+  ASSERT_TRUE(job.cluster.Status().seeded);
   for (LocalWorker& worker : job.workers) {
     ASSERT_EQ(worker.Join(), absl::OkStatus());
   }
@@ -229,19 +220,15 @@ class ReplicaStepTest : public RecoveryTest {
 TEST_F(ReplicaStepTest, AFailureRefusesNobodyAndTheNextRoundBringsANewCopy) {
   const Tensors expected = Undisturbed(2, 4);
   RunningJob job(Replicated(), SmallManifest(), 2);
-  const uint64_t made = job.cluster.coordinator()->Status().epoch;
+  const uint64_t made = job.cluster.Status().epoch;
   FailStepOfVersionOne(&job, absl::InternalError("as the test wants it"));
   // Needs the turn: comes after all that the failed step leads to.
   EXPECT_EQ(job.cluster.engine(1)->ForgetManifest(made), absl::OkStatus());
   EXPECT_TRUE(job.cluster.engine(1)->Status().open);
   // Nobody else would tell the coordinator: workers have to bring it about.
-  for (LocalWorker& worker : job.workers) {
-    const auto reply = worker.Contribute(
-        1, RandomTensors(job.manifest, RowSeed(1, worker.rank())));
-    ASSERT_EQ(reply.status(), absl::OkStatus());
-  }
+  ContributeAll(&job.workers, 1);
   for (int i = 0; i < 4; ++i) job.cluster.Advance(absl::Seconds(1));
-  const JobStatus status = job.cluster.coordinator()->Status();
+  const JobStatus status = job.cluster.Status();
   EXPECT_GT(status.epoch, made);
   EXPECT_EQ(status.version, 1u) << status.message;
   EXPECT_EQ(status.rewinds, 0u);

@@ -15,6 +15,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 
 Manifest TestManifest() { return MakeManifest({{40}, {7}, {}}); }
 
@@ -144,7 +145,7 @@ TEST_F(FailureTest, AFailedUpdateEndsTheEpochAndNamesTheShard) {
     EXPECT_THAT(status.message(), HasSubstr("shard 1"));
     EXPECT_THAT(status.message(), HasSubstr("injected"));
   }
-  EXPECT_EQ(job_.cluster.coordinator()->Status().phase, JobPhase::kShardLost);
+  EXPECT_EQ(job_.cluster.Status().phase, JobPhase::kShardLost);
   // Calls of workers are refused.
   EXPECT_TRUE(absl::IsUnavailable(worker(0).Push(1, Row(1))));
   EXPECT_TRUE(absl::IsUnavailable(worker(0).Commit(1).Get().status()));
@@ -161,7 +162,7 @@ TEST_F(FailureTest, ALostEpochGoesOnWhereItWas) {
                                       ->Renew(old_epoch, worker(0).session())
                                       .status()));
   job_.cluster.Advance(absl::Seconds(1));
-  EXPECT_EQ(job_.cluster.coordinator()->Status().phase, JobPhase::kOpen);
+  EXPECT_EQ(job_.cluster.Status().phase, JobPhase::kOpen);
   EXPECT_TRUE(absl::IsAborted(worker(0).Commit(1).Get().status()));
   EXPECT_TRUE(absl::IsAborted(worker(0).Push(1, Row(1))));
   EXPECT_EQ(*job_.cluster.Pull(1), last);
@@ -180,12 +181,12 @@ TEST_F(FailureTest, NobodyIsWaitedForAfterTheEpochsEnd) {
   ASSERT_EQ(worker(0).Push(1, Row(0)), absl::OkStatus());
   const OutcomeReply open = worker(0).Commit(1);
   job_.cluster.Advance(absl::Seconds(2));
-  JobStatus status = job_.cluster.coordinator()->Status();
+  JobStatus status = job_.cluster.Status();
   EXPECT_THAT(status.missing_ranks, testing::Not(testing::IsEmpty()));
   EXPECT_GE(status.workers.at(1).waited_for, absl::Seconds(2));
   EXPECT_THAT(status.shard_errors, testing::ElementsAre("", "", ""));
   peer(2)->ReportLost(absl::UnavailableError("shard 2 is lost: broken pipe"));
-  status = job_.cluster.coordinator()->Status();
+  status = job_.cluster.Status();
   EXPECT_EQ(status.phase, JobPhase::kShardLost);
   EXPECT_THAT(status.missing_ranks, testing::IsEmpty());
   EXPECT_EQ(status.workers.at(1).waited_for, absl::ZeroDuration());
@@ -208,14 +209,14 @@ TEST_F(FailureTest, AShardLostInTheMiddleOfARound) {
   // Its memory is there, so that all shards have published the round's version.
   EXPECT_EQ(job_.cluster.reports().size(), 1u);
   job_.cluster.Advance(absl::Seconds(2));
-  EXPECT_EQ(job_.cluster.coordinator()->Status().version, 1u);
+  EXPECT_EQ(job_.cluster.Status().version, 1u);
 }
 
 TEST_F(FailureTest, AnUnavailableShardIsNotTriedAgain) {
   peer(1)->FailNext(PhaseKind::kClose, absl::UnavailableError("gone"));
   const auto replies = Contribute(0);
   EXPECT_TRUE(absl::IsUnavailable(replies[0].Get().status()));
-  EXPECT_EQ(job_.cluster.coordinator()->Status().phase, JobPhase::kShardLost);
+  EXPECT_EQ(job_.cluster.Status().phase, JobPhase::kShardLost);
 }
 
 TEST_F(FailureTest, AttendeesHearOfALostShardOnce) {
@@ -294,8 +295,7 @@ TEST(BudgetTest, ATooLargeManifestIsRefusedAndASmallerOneWorks) {
     EXPECT_EQ(cluster.engine(k)->Status().memory_planned_bytes, 0) << k;
   }
   const Manifest small = MakeManifest({{50}, {1}});
-  LocalWorker modest(&cluster, 0, small);
-  ASSERT_EQ(modest.Join(), absl::OkStatus());
+  LocalWorker modest = Joined(&cluster, 0, small);
   EXPECT_TRUE(modest.joined().seed_role);
   EXPECT_EQ(modest.Seed(RandomTensors(small, 1)), absl::OkStatus());
   // A second row brings two more frames.
@@ -315,8 +315,7 @@ TEST(RefusedJoinTest, IsUndoneSoThatTheManifestMayChange) {
   EXPECT_EQ(cluster.engine(0)->Status().memory_planned_bytes, 0);
   const uint64_t epoch = cluster.engine(0)->Status().epoch;
   const Manifest other = MakeManifest({{9}});
-  LocalWorker second(&cluster, 0, other);
-  ASSERT_EQ(second.Join(), absl::OkStatus());
+  LocalWorker second = Joined(&cluster, 0, other);
   EXPECT_EQ(second.joined().epoch, epoch);
   EXPECT_EQ(second.Seed(RandomTensors(other, 1)), absl::OkStatus());
 }
@@ -326,7 +325,7 @@ TEST(RefusedJoinTest, AShardThatCannotUndoItIsLost) {
   LocalWorker first(&cluster, 0, MakeManifest({{50}, {1}}));
   cluster.peer(1)->FailNextSession(absl::InternalError("injected"), 2);
   EXPECT_FALSE(first.Join().ok());
-  EXPECT_EQ(cluster.coordinator()->Status().phase, JobPhase::kShardLost);
+  EXPECT_EQ(cluster.Status().phase, JobPhase::kShardLost);
   cluster.Advance(absl::Seconds(1));
   EXPECT_EQ(first.Join(), absl::OkStatus());
 }
@@ -343,10 +342,6 @@ TEST(GroupTest, AnUnknownGroupIsRefusedByName) {
 
 // An outlier in a whole job: all shards leave its row out, and everybody hears
 // of it.
-
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
 
 constexpr int kWrong = 2;
 

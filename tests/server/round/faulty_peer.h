@@ -1,4 +1,4 @@
-// A ShardPeer that does what a real one does, and fails when a test asks it to.
+// Shards of tests, as a coordinator reaches them.
 #ifndef AGG_TESTS_SERVER_ROUND_FAULTY_PEER_H_
 #define AGG_TESTS_SERVER_ROUND_FAULTY_PEER_H_
 
@@ -17,7 +17,25 @@
 
 namespace agg {
 
-// Thread-safe.
+// A ShardPeer whose shard takes everything and does nothing.
+class IdlePeer : public ShardPeer {
+ public:
+  explicit IdlePeer(std::string name) : name_(std::move(name)) {}
+  absl::StatusOr<ShardInventory> Attach(
+      uint64_t, std::function<void(absl::Status)>) override {
+    return ShardInventory();
+  }
+  void Lose(uint64_t, const absl::Status&) override {}
+  absl::StatusOr<PhaseResult> RunPhase(const Phase&) override {
+    return PhaseResult();
+  }
+  std::string name() const override { return name_; }
+
+ private:
+  const std::string name_;
+};
+
+// Does what `peer` does, and fails when a test asks it to. Thread-safe.
 class FaultyPeer : public ShardPeer {
  public:
   explicit FaultyPeer(ShardPeer* peer) : peer_(peer) {}

@@ -49,9 +49,7 @@ class HandoverTest : public testing::Test {
   static Manifest SmallManifest() {
     return MakeManifest({{7}, {}, {300}, {40}});
   }
-  static JobStatus StatusOf(RunningJob* job) {
-    return job->cluster.coordinator()->Status();
-  }
+  static JobStatus StatusOf(RunningJob* job) { return job->cluster.Status(); }
   static void RunTo(RunningJob* job, uint64_t last) {
     for (uint64_t round = StatusOf(job).version; round < last; ++round) {
       job->RunRound(round);

@@ -185,8 +185,8 @@ TEST_F(IncompleteRowTest, ACommitIsRefusedWhereTheCoordinatorsShardKnows) {
   EXPECT_THAT(refused.message(),
               AllOf(HasSubstr("round 0"), HasSubstr("incomplete on shard 0")));
   cluster().Settle();
-  EXPECT_EQ(cluster().coordinator()->Status().version, 0u);
-  EXPECT_THAT(cluster().coordinator()->Status().missing_ranks, ElementsAre(1));
+  EXPECT_EQ(cluster().Status().version, 0u);
+  EXPECT_THAT(cluster().Status().missing_ranks, ElementsAre(1));
   const OutcomeReply again = Contribute(1, 0);
   cluster().Settle();
   EXPECT_TRUE(again.Get()->included);
@@ -259,8 +259,7 @@ TEST_F(IncompleteRowTest, ChecksumsOfAnotherNumberOfShardsAreRefused) {
 
 TEST(IncompleteSeedTest, IsRefusedWhereTheCoordinatorsShardKnows) {
   LocalCluster cluster(Options());
-  LocalWorker worker(&cluster, 0, TestManifest());
-  ASSERT_EQ(worker.Join(), absl::OkStatus());
+  LocalWorker worker = Joined(&cluster, 0, TestManifest());
   ASSERT_EQ(worker.PushTo({1, 2}, worker.Header(0, PushKind::kSeed), Row(1)),
             absl::OkStatus());
   const absl::Status refused =

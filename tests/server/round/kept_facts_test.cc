@@ -48,8 +48,7 @@ class KeptFactsTest : public RecoveryTest {
   }
   // It is over for good, and its worker is told why.
   static void ExpectEvicted(RunningJob* job, int32_t rank, uint64_t version) {
-    EXPECT_THAT(job->cluster.coordinator()->Status().workers,
-                SizeIs(job->workers.size() - 1));
+    EXPECT_THAT(job->cluster.Status().workers, SizeIs(job->workers.size() - 1));
     const absl::Status status =
         job->workers[static_cast<size_t>(rank)].Resume(version, 0);
     EXPECT_TRUE(absl::IsAborted(status)) << status;
@@ -59,8 +58,7 @@ class KeptFactsTest : public RecoveryTest {
 
 TEST_F(KeptFactsTest, AnEvictionSurvivesEachKillAndAllOfThemInTurn) {
   for (const int num_shards : {2, 3}) {
-    RunningJob job(Replicated(num_shards), SmallManifest(), 2);
-    RunTo(&job, 2);
+    TrainedJob job(Replicated(num_shards), 2);
     const EvictReply reply = Evict(&job.cluster, 1);
     ASSERT_TRUE(reply.called());
     ASSERT_TRUE(reply.Get().ok()) << reply.Get().status();
@@ -78,8 +76,7 @@ TEST_F(KeptFactsTest, AnEvictionSurvivesEachKillAndAllOfThemInTurn) {
 // The shard cannot be told: nobody is told OK before it has been, in the next
 // epoch.
 TEST_F(KeptFactsTest, AnEvictionIsAnsweredWhenAllShardsHaveIt) {
-  RunningJob job(Replicated(2), SmallManifest(), 2);
-  RunTo(&job, 2);
+  TrainedJob job(Replicated(2), 2);
   job.cluster.peer(1)->FailNextSession(absl::UnavailableError("frozen"));
   const EvictReply reply = Evict(&job.cluster, 1);
   EXPECT_FALSE(reply.called());
@@ -91,8 +88,7 @@ TEST_F(KeptFactsTest, AnEvictionIsAnsweredWhenAllShardsHaveIt) {
 }
 
 TEST_F(KeptFactsTest, SoIsALeave) {
-  RunningJob job(Replicated(2), SmallManifest(), 2);
-  RunTo(&job, 2);
+  TrainedJob job(Replicated(2), 2);
   job.cluster.peer(1)->FailNextSession(absl::UnavailableError("frozen"));
   Reply<absl::Status> reply;
   Coordinator* const coordinator = job.cluster.coordinator();
@@ -104,14 +100,13 @@ TEST_F(KeptFactsTest, SoIsALeave) {
   ASSERT_TRUE(reply.called());
   EXPECT_EQ(reply.Get(), absl::OkStatus());
   job.cluster.RestartCoordinator();
-  EXPECT_THAT(job.cluster.coordinator()->Status().workers, SizeIs(1));
+  EXPECT_THAT(job.cluster.Status().workers, SizeIs(1));
 }
 
 // The shard does not come back: the wait ends, says what has happened, and may
 // be repeated.
 TEST_F(KeptFactsTest, AWaitForAShardThatDoesNotComeBackEnds) {
-  RunningJob job(Replicated(2), SmallManifest(), 2);
-  RunTo(&job, 2);
+  TrainedJob job(Replicated(2), 2);
   job.cluster.peer(1)->FailNextSession(absl::UnavailableError("frozen"));
   const EvictReply reply = Evict(&job.cluster, 1);
   job.cluster.clock()->Advance(absl::Seconds(29));
@@ -134,8 +129,7 @@ TEST_F(KeptFactsTest, AWaitForAShardThatDoesNotComeBackEnds) {
 }
 
 TEST_F(KeptFactsTest, WhatWaitsIsRefusedWhenTheCoordinatorStops) {
-  RunningJob job(Replicated(2), SmallManifest(), 2);
-  RunTo(&job, 2);
+  TrainedJob job(Replicated(2), 2);
   job.cluster.peer(1)->FailNextSession(absl::UnavailableError("frozen"));
   const EvictReply reply = Evict(&job.cluster, 1);
   EXPECT_FALSE(reply.called());
@@ -148,10 +142,8 @@ TEST_F(KeptFactsTest, WhatWaitsIsRefusedWhenTheCoordinatorStops) {
 TEST_F(KeptFactsTest, WhatWasToldBeforeTheSeedSurvives) {
   for (const int killed : {0, 1}) {
     LocalCluster cluster(Replicated(2));
-    LocalWorker first(&cluster, 0, SmallManifest());
-    LocalWorker second(&cluster, 1, SmallManifest());
-    ASSERT_EQ(first.Join(), absl::OkStatus());
-    ASSERT_EQ(second.Join(), absl::OkStatus());
+    LocalWorker first = Joined(&cluster, 0, SmallManifest());
+    LocalWorker second = Joined(&cluster, 1, SmallManifest());
     const RuleReply rule = SetRule(&cluster, "adasum");
     ASSERT_TRUE(rule.called());
     ASSERT_TRUE(rule.Get().ok()) << rule.Get().status();
@@ -163,8 +155,8 @@ TEST_F(KeptFactsTest, WhatWasToldBeforeTheSeedSurvives) {
     } else {
       cluster.RestartShard(1);
     }
-    ASSERT_EQ(cluster.coordinator()->Status().phase, JobPhase::kUnseeded);
-    EXPECT_EQ(cluster.coordinator()->Status().combination.rule, "adasum");
+    ASSERT_EQ(cluster.Status().phase, JobPhase::kUnseeded);
+    EXPECT_EQ(cluster.Status().combination.rule, "adasum");
     const absl::Status status = second.Resume(0, 0);
     EXPECT_TRUE(absl::IsAborted(status)) << killed << ": " << status;
   }
@@ -179,9 +171,7 @@ TEST_F(KeptFactsTest, ARewindUndoesNothingThatOperatorsWereTold) {
     std::filesystem::create_directories(folder_);
     ClusterOptions options = WithCheckpoints(2, 2);
     options.coordinator.floor_policy = FloorPolicy::kWarn;
-    RunningJob job(options, SmallManifest(), 2);
-    RunTo(&job, 2);
-    job.cluster.AwaitCheckpoints(1);
+    TrainedJob job(options, 2, 1);
     RunTo(&job, 3);
     const RuleReply rule = SetRule(&job.cluster, "adasum");
     ASSERT_TRUE(rule.Get().ok()) << rule.Get().status();
@@ -193,7 +183,7 @@ TEST_F(KeptFactsTest, ARewindUndoesNothingThatOperatorsWereTold) {
     } else {
       job.cluster.RestartShard(1);
     }
-    const JobStatus status = job.cluster.coordinator()->Status();
+    const JobStatus status = job.cluster.Status();
     EXPECT_EQ(status.version, 2u) << status.message;
     EXPECT_EQ(status.combination.rule, "adacons");
     EXPECT_EQ(status.next_combination.rule, "adasum");
@@ -214,7 +204,7 @@ TEST_F(KeptFactsTest, RowsAreReservedBeforeMembersAreGivenBack) {
   RunTo(&job, 2);
   job.cluster.peer(1)->RowsTakeLong();
   job.cluster.RestartShard(1);
-  const JobStatus status = job.cluster.coordinator()->Status();
+  const JobStatus status = job.cluster.Status();
   EXPECT_EQ(status.phase, JobPhase::kOpen) << status.message;
   EXPECT_THAT(status.workers, SizeIs(3));
 }
@@ -251,8 +241,7 @@ class KeptSumsTest : public KeptFactsTest {
 
 TEST_F(KeptSumsTest, SurviveEachKill) {
   for (const int killed : {0, 1, 2}) {
-    RunningJob job(Replicated(3), SmallManifest(), 2);
-    RunTo(&job, 2);
+    TrainedJob job(Replicated(3), 2);
     const ReduceReply first = Reduce(&job, 0, 1);
     job.cluster.Settle();
     EXPECT_FALSE(first.called());
@@ -287,9 +276,7 @@ TEST_F(KeptSumsTest, SurviveARewind) {
   for (const int killed : {0, 1}) {
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directories(folder_);
-    RunningJob job(WithCheckpoints(2, 2), SmallManifest(), 2);
-    RunTo(&job, 2);
-    job.cluster.AwaitCheckpoints(1);
+    TrainedJob job(WithCheckpoints(2, 2), 2, 1);
     RunTo(&job, 3);
     Reduce(&job, 0, 1);
     const ReduceReply first = Reduce(&job, 1, 2);
@@ -300,7 +287,7 @@ TEST_F(KeptSumsTest, SurviveARewind) {
     } else {
       job.cluster.RestartShard(1);
     }
-    ASSERT_EQ(job.cluster.coordinator()->Status().version, 2u);
+    ASSERT_EQ(job.cluster.Status().version, 2u);
     ResumeAll(&job, 2, 0);
     // It goes back, and gives nothing more.
     const ReduceReply back = Reduce(&job, 0, 0, 1, true);
@@ -311,14 +298,13 @@ TEST_F(KeptSumsTest, SurviveARewind) {
 
 // Nothing is left of the model, and nothing to go back to.
 TEST_F(KeptSumsTest, SurviveTheLossOfTheParameters) {
-  RunningJob job(Options(2), SmallManifest(), 2);
-  RunTo(&job, 2);
+  TrainedJob job(Options(2), 2);
   Reduce(&job, 0, 1);
   const ReduceReply first = Reduce(&job, 1, 2);
   job.cluster.Settle();
   ExpectSums(first, 3);
   job.cluster.RestartShard(1);
-  ASSERT_EQ(job.cluster.coordinator()->Status().phase, JobPhase::kUnseeded);
+  ASSERT_EQ(job.cluster.Status().phase, JobPhase::kUnseeded);
   ResumeAll(&job, 2, 0);
   const ReduceReply back = Reduce(&job, 0, 0, 1, true);
   job.cluster.Settle();
@@ -326,8 +312,7 @@ TEST_F(KeptSumsTest, SurviveTheLossOfTheParameters) {
 }
 
 TEST_F(KeptSumsTest, AreToldWhenAllShardsHaveThem) {
-  RunningJob job(Replicated(2), SmallManifest(), 2);
-  RunTo(&job, 2);
+  TrainedJob job(Replicated(2), 2);
   const ReduceReply first = Reduce(&job, 0, 1);
   int num_facts = 0;
   job.cluster.peer(1)->BeforeFacts([&] {
@@ -343,8 +328,7 @@ TEST_F(KeptSumsTest, AreToldWhenAllShardsHaveThem) {
 
 // What is open is of the process alone: it is given again.
 TEST_F(KeptSumsTest, WhatIsOpenIsGivenAgain) {
-  RunningJob job(Replicated(2), SmallManifest(), 2);
-  RunTo(&job, 2);
+  TrainedJob job(Replicated(2), 2);
   const ReduceReply first = Reduce(&job, 0, 1);
   job.cluster.peer(1)->ReportLost(absl::UnavailableError("gone"));
   ASSERT_TRUE(first.called());
@@ -362,8 +346,7 @@ TEST_F(KeptSumsTest, WhatIsOpenIsGivenAgain) {
 
 // Who has given up hears whether the others have its values.
 TEST_F(KeptSumsTest, AreToldToWhoTakesItsValuesBack) {
-  RunningJob job(Replicated(2), SmallManifest(), 2);
-  RunTo(&job, 2);
+  TrainedJob job(Replicated(2), 2);
   const ReduceReply first = Reduce(&job, 0, 1);
   const ReduceReply back = Reduce(&job, 0, 0, 1, true);
   ASSERT_TRUE(first.called() && back.called());
@@ -384,8 +367,7 @@ TEST_F(KeptSumsTest, AreToldToWhoTakesItsValuesBack) {
 
 // Facts are sent for those that are made, and not for each who asks again.
 TEST_F(KeptSumsTest, AreSentOnce) {
-  RunningJob job(Replicated(2), SmallManifest(), 2);
-  RunTo(&job, 2);
+  TrainedJob job(Replicated(2), 2);
   int num_facts = 0;
   job.cluster.peer(1)->BeforeFacts([&] { ++num_facts; });
   Reduce(&job, 0, 1);
@@ -401,8 +383,7 @@ TEST_F(KeptSumsTest, AreSentOnce) {
 }
 
 TEST_F(KeptSumsTest, DoNotWaitForWhoIsEvictedOrHasLeft) {
-  RunningJob job(Replicated(2), SmallManifest(), 2);
-  RunTo(&job, 2);
+  TrainedJob job(Replicated(2), 2);
   const ReduceReply first = Reduce(&job, 0, 1);
   const EvictReply evicted = Evict(&job.cluster, 1);
   job.cluster.Settle();
@@ -413,8 +394,7 @@ TEST_F(KeptSumsTest, DoNotWaitForWhoIsEvictedOrHasLeft) {
 
 // Both would wait for ever: one for the other's row, the other here.
 TEST_F(KeptSumsTest, DoNotWaitForWhoWaitsForTheRound) {
-  RunningJob job(Replicated(2), SmallManifest(), 2);
-  RunTo(&job, 2);
+  TrainedJob job(Replicated(2), 2);
   const ReduceReply first = Reduce(&job, 0, 1);
   ASSERT_TRUE(job.workers[1]
                   .Contribute(2, RandomTensors(job.manifest, RowSeed(2, 1)))
@@ -430,8 +410,7 @@ TEST_F(KeptSumsTest, DoNotWaitForWhoWaitsForTheRound) {
 TEST_F(KeptSumsTest, AreMadeInAJobThatHasFinished) {
   ClusterOptions options = Replicated(2);
   options.coordinator.max_rounds = 2;
-  RunningJob job(options, SmallManifest(), 2);
-  RunTo(&job, 2);
+  TrainedJob job(options, 2);
   ASSERT_TRUE(job.cluster.coordinator()->finished());
   Reduce(&job, 0, 1);
   const ReduceReply second = Reduce(&job, 1, 2);
@@ -454,8 +433,7 @@ TEST_F(KeptSumsTest, AreRefusedWithoutASessionAndBeforeTheSeed) {
   coordinator->Reduce(coordinator->Status().epoch - 1, call, stale.callback());
   EXPECT_TRUE(absl::IsAborted(stale.Get().status()));
   LocalCluster cluster(Replicated(2));
-  LocalWorker first(&cluster, 0, SmallManifest());
-  ASSERT_EQ(first.Join(), absl::OkStatus());
+  LocalWorker first = Joined(&cluster, 0, SmallManifest());
   call.session = first.session();
   ReduceReply unseeded;
   coordinator = cluster.coordinator();

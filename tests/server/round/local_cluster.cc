@@ -355,12 +355,18 @@ absl::Status LocalWorker::Leave() {
   return reply.Get();
 }
 
+LocalWorker Joined(LocalCluster* cluster, int32_t rank,
+                   const Manifest& manifest) {
+  LocalWorker worker(cluster, rank, manifest);
+  Require(worker.Join(), "Join");
+  return worker;
+}
+
 RunningJob::RunningJob(const ClusterOptions& options, const Manifest& manifest,
                        int num_workers, const std::optional<Tensors>& seed)
     : manifest(manifest), cluster(options) {
   for (int rank = 0; rank < num_workers; ++rank) {
-    workers.emplace_back(&cluster, rank, manifest);
-    Require(workers.back().Join(), "Join");
+    workers.push_back(Joined(&cluster, rank, manifest));
   }
   Require(workers[0].Seed(seed.value_or(RandomTensors(manifest, 1))), "Seed");
 }

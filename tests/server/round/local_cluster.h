@@ -65,6 +65,7 @@ class LocalCluster {
   ShardEngine* engine(int ordinal) { return engines_[ordinal].get(); }
   FaultyPeer* peer(int ordinal) { return peers_[ordinal].get(); }
   Coordinator* coordinator() { return coordinator_.get(); }
+  JobStatus Status() { return coordinator_->Status(); }
   void StopCoordinator() { coordinator_ = nullptr; }
 
   // --- kill -9, and the same command again. Without the real clock.
@@ -149,6 +150,10 @@ class LocalWorker {
 
   JoinResult joined_;
 };
+
+// A worker that has joined.
+LocalWorker Joined(LocalCluster* cluster, int32_t rank,
+                   const Manifest& manifest);
 
 // A seeded cluster with workers 0..n-1, all in round 0.
 struct RunningJob {

@@ -294,7 +294,7 @@ TEST_F(OffersTest, AnOfferIsOfItsEpoch) {
   for (int rank = 0; rank < 3; ++rank) push(rank);
   job.cluster.LoseConnection(1);
   job.cluster.Advance(absl::Seconds(2));
-  const JobStatus status = job.cluster.coordinator()->Status();
+  const JobStatus status = job.cluster.Status();
   ASSERT_EQ(status.version, 1u);
   for (LocalWorker& worker : job.workers) {
     ASSERT_EQ(worker.Resume(1, 0), absl::OkStatus());

@@ -218,8 +218,7 @@ TEST_F(PhasesTest, ClosesOverCompleteRowsOnlyAndOnce) {
 
 // P7: what arrives after the first answer does not change it.
 TEST_F(PhasesTest, ARefusedCloseMayBeRepeated) {
-  LocalWorker late(&job_.cluster, 2, job_.manifest);
-  ASSERT_EQ(late.Join(), absl::OkStatus());
+  LocalWorker late = Joined(&job_.cluster, 2, job_.manifest);
   Phase phase = MakePhase(PhaseKind::kClose);
   phase.rows.push_back({2, late.session()});
   EXPECT_THAT(engine()->RunPhase(phase)->incomplete_ranks, ElementsAre(2));

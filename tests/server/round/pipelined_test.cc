@@ -199,7 +199,7 @@ TEST_F(PipelinedTest, ARowThatIsCutCountsForTheTensorsThatItHas) {
   ASSERT_TRUE(Push(0, 0, Row(1), 0, 5).ok());
   ASSERT_TRUE(Push(1, 0, Row(3), 0, 2).ok());
   EXPECT_FALSE(stays.called());
-  EXPECT_THAT(cluster().coordinator()->Status().missing_ranks, ElementsAre(1));
+  EXPECT_THAT(cluster().Status().missing_ranks, ElementsAre(1));
   ASSERT_TRUE(worker(1).Leave().ok());
   ASSERT_TRUE(stays.called());
   const RoundResult outcome = *stays.Get();
@@ -225,7 +225,7 @@ TEST_F(PipelinedTest, ARowWhoseFirstWaveIsNotThereIsOut) {
   Announce(1, 0);  // and not one frame of it
   ASSERT_TRUE(Push(0, 0, Row(1), 0, 5).ok());
   EXPECT_FALSE(stays.called());
-  EXPECT_THAT(cluster().coordinator()->Status().missing_ranks, ElementsAre(1));
+  EXPECT_THAT(cluster().Status().missing_ranks, ElementsAre(1));
   const absl::Duration half = cluster().options().coordinator.lease * 0.6;
   cluster().Advance(half);
   ASSERT_TRUE(cluster()
@@ -343,7 +343,7 @@ TEST_F(PipelinedTest, AnEpochThatEndsInTheMiddleShowsNothing) {
   EXPECT_FALSE(reply.Get().ok());
   // The copies are between two versions: without checkpoints the job begins
   // anew.
-  EXPECT_FALSE(cluster().coordinator()->Status().seeded);
+  EXPECT_FALSE(cluster().Status().seeded);
 }
 
 TEST_F(PipelinedTest, TheJobGoesOnFromACheckpointBehindACutRound) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
@@ -20,6 +21,50 @@ inline uint64_t RowSeed(uint64_t round, int32_t rank) {
 }
 
 inline Manifest SmallManifest() { return MakeManifest({{7}, {}, {300}, {40}}); }
+
+// Each worker's gradient follows from the version and its rank. Ends at
+// version `last`.
+inline void RunTo(RunningJob* job, uint64_t last) {
+  for (;;) {
+    const JobStatus status = job->cluster.Status();
+    ASSERT_TRUE(status.seeded) << status.message;
+    if (status.version >= last) return;
+    job->RunRound(status.version);
+    ASSERT_EQ(job->cluster.Status().version, status.version + 1);
+  }
+}
+
+// Ranks 0 and 1.
+inline std::vector<LocalWorker> JoinTwo(LocalCluster* cluster) {
+  std::vector<LocalWorker> workers;
+  for (int rank : {0, 1}) {
+    workers.push_back(Joined(cluster, rank, SmallManifest()));
+  }
+  return workers;
+}
+
+// Rows as RunningJob::RunRound has them; the caller settles.
+inline std::vector<OutcomeReply> ContributeAll(
+    std::vector<LocalWorker>* workers, uint64_t round) {
+  std::vector<OutcomeReply> replies;
+  for (LocalWorker& worker : *workers) {
+    const auto reply = worker.Contribute(
+        round, RandomTensors(SmallManifest(), RowSeed(round, worker.rank())));
+    EXPECT_TRUE(reply.ok()) << reply.status();
+    replies.push_back(reply.value_or(OutcomeReply()));
+  }
+  return replies;
+}
+
+// A job of two workers that has come to `version`, and so many checkpoints.
+struct TrainedJob : RunningJob {
+  TrainedJob(const ClusterOptions& options, uint64_t version,
+             uint64_t num_checkpoints = 0)
+      : RunningJob(options, SmallManifest(), 2) {
+    RunTo(this, version);
+    if (num_checkpoints > 0) cluster.AwaitCheckpoints(num_checkpoints);
+  }
+};
 
 // A folder of the test's own, which is removed afterwards.
 class RecoveryTest : public testing::Test {
@@ -51,18 +96,6 @@ class RecoveryTest : public testing::Test {
     return options;
   }
 
-  // Each worker's gradient follows from the version and its rank. Ends at
-  // version `last`.
-  static void RunTo(RunningJob* job, uint64_t last) {
-    for (;;) {
-      const JobStatus status = job->cluster.coordinator()->Status();
-      ASSERT_TRUE(status.seeded) << status.message;
-      if (status.version >= last) return;
-      job->RunRound(status.version);
-      ASSERT_EQ(job->cluster.coordinator()->Status().version,
-                status.version + 1);
-    }
-  }
   static void ResumeAll(RunningJob* job, uint64_t version, uint64_t made) {
     for (LocalWorker& worker : job->workers) {
       ASSERT_EQ(worker.Resume(version, made), absl::OkStatus());

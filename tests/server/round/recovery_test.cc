@@ -17,15 +17,14 @@ namespace {
 // --- Memory ------------------------------------------------------------------
 
 TEST_F(RecoveryTest, ALostConnectionLosesNothing) {
-  RunningJob job(Options(2), SmallManifest(), 2);
-  RunTo(&job, 3);
-  const uint64_t epoch = job.cluster.coordinator()->Status().epoch;
+  TrainedJob job(Options(2), 3);
+  const uint64_t epoch = job.cluster.Status().epoch;
   const uint64_t made = job.workers[0].joined().epoch;
   // A row that has landed stays: its worker commits it again.
   ASSERT_EQ(job.workers[0].Push(3, RandomTensors(job.manifest, 8)),
             absl::OkStatus());
   job.cluster.LoseConnection(1);
-  const JobStatus status = job.cluster.coordinator()->Status();
+  const JobStatus status = job.cluster.Status();
   EXPECT_GT(status.epoch, epoch);
   EXPECT_EQ(status.version, 3u);
   EXPECT_EQ(status.rewinds, 0u);
@@ -48,13 +47,11 @@ TEST_F(RecoveryTest, ALostConnectionLosesNothing) {
 // The coordinator went before it could keep that the job has finished: the next
 // one, for which it goes on, is not held up by a shard that was told so.
 TEST_F(RecoveryTest, AShardHasFinishedForAnEpochAlone) {
-  RunningJob job(Options(2), SmallManifest(), 2);
-  RunTo(&job, 2);
+  TrainedJob job(Options(2), 2);
   SessionChange end;
   end.finished = true;
   end.remove = true;
-  ASSERT_EQ(job.cluster.engine(1)->SetSession(
-                job.cluster.coordinator()->Status().epoch, end),
+  ASSERT_EQ(job.cluster.engine(1)->SetSession(job.cluster.Status().epoch, end),
             absl::OkStatus());
   job.cluster.LoseConnection(1);
   ResumeAll(&job, 2, 0);
@@ -69,18 +66,16 @@ TEST_F(RecoveryTest, TheNextWorkerHasTheRoundOfAForgottenCommit) {
     options.coordinator.replicated = replicated;
     options.shard.replicated = replicated;
     options.coordinator.floor_policy = FloorPolicy::kWarn;
-    RunningJob job(options, SmallManifest(), 2);
-    RunTo(&job, 2);
+    TrainedJob job(options, 2);
     auto forgotten = job.workers[1].Contribute(
         2, RandomTensors(job.manifest, RowSeed(2, 1)));
     ASSERT_TRUE(forgotten.ok()) << forgotten.status();
     ASSERT_EQ(job.workers[1].Leave(), absl::OkStatus());
-    ASSERT_EQ(job.cluster.coordinator()->Status().version, 2u);
+    ASSERT_EQ(job.cluster.Status().version, 2u);
     job.cluster.LoseConnection(1);
     job.cluster.Advance(absl::Minutes(10));  // the other one does not come back
-    ASSERT_TRUE(job.cluster.coordinator()->Status().workers.empty());
-    LocalWorker next(&job.cluster, 1, job.manifest);
-    ASSERT_EQ(next.Join(), absl::OkStatus());
+    ASSERT_TRUE(job.cluster.Status().workers.empty());
+    LocalWorker next = Joined(&job.cluster, 1, job.manifest);
     ASSERT_EQ(next.joined().first_round, 2u);
     auto reply = next.Contribute(2, RandomTensors(job.manifest, RowSeed(2, 7)));
     ASSERT_TRUE(reply.ok()) << reply.status();
@@ -111,16 +106,10 @@ TEST_F(RecoveryTest, APublicationThatWasCutIsFinished) {
   const uint64_t made = job.workers[0].joined().epoch;
   job.cluster.peer(1)->FailNext(PhaseKind::kPublish,
                                 absl::UnavailableError("cut"));
-  std::vector<OutcomeReply> replies;
-  for (LocalWorker& worker : job.workers) {
-    auto reply = worker.Contribute(
-        2, RandomTensors(job.manifest, RowSeed(2, worker.rank())));
-    ASSERT_TRUE(reply.ok()) << reply.status();
-    replies.push_back(*reply);
-  }
+  const std::vector<OutcomeReply> replies = ContributeAll(&job.workers, 2);
   for (int i = 0; i < 4; ++i) job.cluster.Advance(absl::Seconds(1));
   EXPECT_TRUE(absl::IsUnavailable(replies[0].Get().status()));
-  EXPECT_EQ(job.cluster.coordinator()->Status().version, 3u);
+  EXPECT_EQ(job.cluster.Status().version, 3u);
   ResumeAll(&job, 2, made);
   EXPECT_FALSE(job.workers[0].joined().rewound);
   // The outcome is known, though it could not be told.
@@ -135,8 +124,7 @@ TEST_F(RecoveryTest, APublicationThatWasCutIsFinished) {
 // coordinator says so.
 TEST_F(RecoveryTest, AVersionThatAllPublishedOutlivesItsEpoch) {
   const Tensors expected = Undisturbed(2, 5);
-  RunningJob job(Options(2), SmallManifest(), 2);
-  RunTo(&job, 2);
+  TrainedJob job(Options(2), 2);
   const uint64_t made = job.workers[0].joined().epoch;
   job.cluster.peer(1)->BeforePhase([&](const Phase& phase) {
     if (phase.kind != PhaseKind::kUpdate) return;
@@ -145,7 +133,7 @@ TEST_F(RecoveryTest, AVersionThatAllPublishedOutlivesItsEpoch) {
   job.RunRound(2);
   job.cluster.peer(1)->BeforePhase(nullptr);
   for (int i = 0; i < 4; ++i) job.cluster.Advance(absl::Seconds(1));
-  const JobStatus status = job.cluster.coordinator()->Status();
+  const JobStatus status = job.cluster.Status();
   ASSERT_EQ(status.phase, JobPhase::kOpen) << status.message;
   EXPECT_EQ(status.version, 3u);
   EXPECT_EQ(status.rewinds, 0u);
@@ -161,8 +149,7 @@ TEST_F(RecoveryTest, AVersionThatAllPublishedOutlivesItsEpoch) {
 
 // The epoch ends before the shards hear that the worker is out.
 TEST_F(RecoveryTest, AnEvictionOutlivesItsEpoch) {
-  RunningJob job(Options(2), SmallManifest(), 2);
-  RunTo(&job, 2);
+  TrainedJob job(Options(2), 2);
   for (int shard = 0; shard < 2; ++shard) {
     job.cluster.peer(shard)->FailNextSession(absl::UnavailableError("cut"));
   }
@@ -170,7 +157,7 @@ TEST_F(RecoveryTest, AnEvictionOutlivesItsEpoch) {
                                    [](const absl::StatusOr<Eviction>&) {});
   job.cluster.Settle();
   for (int i = 0; i < 4; ++i) job.cluster.Advance(absl::Seconds(1));
-  const JobStatus status = job.cluster.coordinator()->Status();
+  const JobStatus status = job.cluster.Status();
   ASSERT_EQ(status.phase, JobPhase::kOpen) << status.message;
   ASSERT_EQ(status.workers.size(), 1u);
   EXPECT_EQ(status.workers[0].rank, 0);
@@ -181,10 +168,9 @@ TEST_F(RecoveryTest, AnEvictionOutlivesItsEpoch) {
 }
 
 TEST_F(RecoveryTest, WithoutCheckpointsAKilledShardAsksForANewSeed) {
-  RunningJob job(Options(2), SmallManifest(), 2);
-  RunTo(&job, 3);
+  TrainedJob job(Options(2), 3);
   job.cluster.RestartShard(1);
-  const JobStatus status = job.cluster.coordinator()->Status();
+  const JobStatus status = job.cluster.Status();
   EXPECT_FALSE(status.seeded);
   EXPECT_EQ(status.phase, JobPhase::kUnseeded);
   ASSERT_EQ(job.workers[0].Resume(3, 0), absl::OkStatus());
@@ -196,17 +182,13 @@ TEST_F(RecoveryTest, WithoutCheckpointsAKilledShardAsksForANewSeed) {
 
 TEST_F(RecoveryTest, AKilledShardRewindsToTheNewestCheckpoint) {
   const Tensors expected = Undisturbed(2, 7);
-  RunningJob job(WithCheckpoints(2, 2), SmallManifest(), 2);
-  RunTo(&job, 4);
-  job.cluster.AwaitCheckpoints(1);
+  TrainedJob job(WithCheckpoints(2, 2), 4, 1);
   RunTo(&job, 5);
   const uint64_t made = job.workers[0].joined().epoch;
-  job.cluster.AwaitCheckpoints(
-      job.cluster.coordinator()->Status().checkpoint.num_sealed);
-  const uint64_t newest =
-      job.cluster.coordinator()->Status().checkpoint.version;
+  job.cluster.AwaitCheckpoints(job.cluster.Status().checkpoint.num_sealed);
+  const uint64_t newest = job.cluster.Status().checkpoint.version;
   job.cluster.RestartShard(1);
-  const JobStatus status = job.cluster.coordinator()->Status();
+  const JobStatus status = job.cluster.Status();
   EXPECT_EQ(status.version, newest);
   EXPECT_EQ(status.rewinds, 1u);
   EXPECT_EQ(status.history, status.epoch);
@@ -225,7 +207,7 @@ TEST_F(RecoveryTest, AllProcessesKilledGoOnWithTheSameBits) {
     RunTo(&job, version);
     job.cluster.AwaitCheckpoints(1);
     job.cluster.RestartAll();
-    const JobStatus status = job.cluster.coordinator()->Status();
+    const JobStatus status = job.cluster.Status();
     ASSERT_TRUE(status.seeded) << status.message;
     EXPECT_GT(status.version, 0u);
     EXPECT_LE(status.version, version);
@@ -241,11 +223,9 @@ TEST_F(RecoveryTest, AllProcessesKilledGoOnWithTheSameBits) {
 
 TEST_F(RecoveryTest, TheCoordinatorAloneKilled) {
   const Tensors expected = Undisturbed(2, 6);
-  RunningJob job(WithCheckpoints(2, 1), SmallManifest(), 2);
-  RunTo(&job, 3);
-  job.cluster.AwaitCheckpoints(1);
+  TrainedJob job(WithCheckpoints(2, 1), 3, 1);
   job.cluster.RestartCoordinator();
-  ASSERT_TRUE(job.cluster.coordinator()->Status().seeded);
+  ASSERT_TRUE(job.cluster.Status().seeded);
   ResumeAll(&job, 3, job.workers[0].joined().epoch);
   ExpectEndsAs(&job, 6, expected);
 }
@@ -253,13 +233,11 @@ TEST_F(RecoveryTest, TheCoordinatorAloneKilled) {
 // All shards have forgotten the sessions; the coordinator lives.
 TEST_F(RecoveryTest, WorkersComeBackToACoordinatorWhoseShardsForgotThem) {
   const Tensors expected = Undisturbed(1, 6);
-  RunningJob job(WithCheckpoints(1, 1), SmallManifest(), 2);
-  RunTo(&job, 3);
-  job.cluster.AwaitCheckpoints(1);
+  TrainedJob job(WithCheckpoints(1, 1), 3, 1);
   const uint64_t made = job.workers[0].joined().epoch;
   const uint64_t session = job.workers[0].session();
   job.cluster.RestartShard(0);
-  const JobStatus status = job.cluster.coordinator()->Status();
+  const JobStatus status = job.cluster.Status();
   ASSERT_TRUE(status.seeded) << status.message;
   EXPECT_EQ(status.rewinds, 1u);
   EXPECT_EQ(status.workers.size(), 0u);
@@ -272,25 +250,21 @@ TEST_F(RecoveryTest, WorkersComeBackToACoordinatorWhoseShardsForgotThem) {
 
 // The checkpoint names workers that have gone since, and shard 1 knows it.
 TEST_F(RecoveryTest, WhoHasGoneSinceTheCheckpointIsNotWaitedFor) {
-  RunningJob job(WithCheckpoints(2, 1), SmallManifest(), 2);
-  RunTo(&job, 2);
-  job.cluster.AwaitCheckpoints(1);
+  TrainedJob job(WithCheckpoints(2, 1), 2, 1);
   for (int32_t rank = 0; rank < 2; ++rank) {
     job.cluster.coordinator()->Evict(rank, "stalled",
                                      [](const absl::StatusOr<Eviction>&) {});
   }
   job.cluster.Settle();
   job.cluster.RestartCoordinator();
-  const JobStatus status = job.cluster.coordinator()->Status();
+  const JobStatus status = job.cluster.Status();
   ASSERT_TRUE(status.seeded) << status.message;
   EXPECT_EQ(status.workers.size(), 0u);
 }
 
 // A disk that hangs under a shard that answers pings (P31).
 TEST_F(RecoveryTest, AManifestThatIsNotReadInTimeEndsTheAttempt) {
-  RunningJob job(WithCheckpoints(1, 1), SmallManifest(), 2);
-  RunTo(&job, 2);
-  job.cluster.AwaitCheckpoints(1);
+  TrainedJob job(WithCheckpoints(1, 1), 2, 1);
   int num_reads = 0;
   job.cluster.peer(0)->BeforePhase([&](const Phase& phase) {
     if (phase.kind != PhaseKind::kReadManifest || num_reads++ > 0) return;
@@ -299,7 +273,7 @@ TEST_F(RecoveryTest, AManifestThatIsNotReadInTimeEndsTheAttempt) {
   });
   job.cluster.RestartAll();
   for (int i = 0; i < 4; ++i) job.cluster.Advance(absl::Seconds(1));
-  const JobStatus status = job.cluster.coordinator()->Status();
+  const JobStatus status = job.cluster.Status();
   EXPECT_EQ(num_reads, 2);
   EXPECT_EQ(status.phase_timeouts.at(0), 1u);
   EXPECT_TRUE(status.seeded) << status.message;
@@ -307,28 +281,14 @@ TEST_F(RecoveryTest, AManifestThatIsNotReadInTimeEndsTheAttempt) {
 
 TEST_F(RecoveryTest, AnotherNumberOfShardsHasTheSameBits) {
   const Tensors expected = Undisturbed(1, 6);
-  {
-    RunningJob job(WithCheckpoints(4, 1), SmallManifest(), 2);
-    RunTo(&job, 3);
-    job.cluster.AwaitCheckpoints(1);
-  }
+  { TrainedJob job(WithCheckpoints(4, 1), 3, 1); }
   for (const int num_shards : {1, 3, 7}) {
     LocalCluster cluster(WithCheckpoints(num_shards, 0));
-    const JobStatus status = cluster.coordinator()->Status();
+    const JobStatus status = cluster.Status();
     ASSERT_TRUE(status.seeded) << status.message;
-    std::vector<LocalWorker> workers;
-    for (int rank = 0; rank < 2; ++rank) {
-      workers.emplace_back(&cluster, rank, SmallManifest());
-      ASSERT_EQ(workers.back().Join(), absl::OkStatus());
-    }
+    std::vector<LocalWorker> workers = JoinTwo(&cluster);
     for (uint64_t round = status.version; round < 6; ++round) {
-      for (LocalWorker& worker : workers) {
-        ASSERT_TRUE(
-            worker
-                .Contribute(round, RandomTensors(SmallManifest(),
-                                                 RowSeed(round, worker.rank())))
-                .ok());
-      }
+      ContributeAll(&workers, round);
       cluster.Settle();
     }
     const absl::StatusOr<Tensors> got = cluster.Pull(6);
@@ -356,9 +316,7 @@ std::vector<std::filesystem::path> Folders(const std::string& path) {
 // person's word.
 TEST_F(RecoveryTest, ADamagedPartIsNamedAndWaitedFor) {
   {
-    RunningJob job(WithCheckpoints(2, 1), SmallManifest(), 2);
-    RunTo(&job, 1);
-    job.cluster.AwaitCheckpoints(1);
+    TrainedJob job(WithCheckpoints(2, 1), 1, 1);
     RunTo(&job, 2);
     job.cluster.AwaitCheckpoints(2);
   }
@@ -381,7 +339,7 @@ TEST_F(RecoveryTest, ADamagedPartIsNamedAndWaitedFor) {
     std::ofstream(part, std::ios::binary) << damaged;
     LocalCluster again(WithCheckpoints(2, 1));
     for (int i = 0; i < 3; ++i) again.Advance(absl::Seconds(1));
-    JobStatus status = again.coordinator()->Status();
+    JobStatus status = again.Status();
     EXPECT_FALSE(status.seeded);
     EXPECT_THAT(status.message,
                 AllOf(HasSubstr("the job waits"),
@@ -392,7 +350,7 @@ TEST_F(RecoveryTest, ADamagedPartIsNamedAndWaitedFor) {
     // Put back.
     std::ofstream(part, std::ios::binary) << bytes;
     for (int i = 0; i < 20; ++i) again.Advance(absl::Seconds(1));
-    status = again.coordinator()->Status();
+    status = again.Status();
     EXPECT_TRUE(status.seeded) << status.message;
     EXPECT_EQ(status.version, 2u);
   }
@@ -401,9 +359,7 @@ TEST_F(RecoveryTest, ADamagedPartIsNamedAndWaitedFor) {
 // What is not taken stays: whoever said so may have been mistaken.
 TEST_F(RecoveryTest, GoingOnFromACheckpointRemovesNone) {
   {
-    RunningJob job(WithCheckpoints(2, 1), SmallManifest(), 2);
-    RunTo(&job, 1);
-    job.cluster.AwaitCheckpoints(1);
+    TrainedJob job(WithCheckpoints(2, 1), 1, 1);
     RunTo(&job, 2);
     job.cluster.AwaitCheckpoints(2);
   }
@@ -414,7 +370,7 @@ TEST_F(RecoveryTest, GoingOnFromACheckpointRemovesNone) {
   for (int life = 0; life < 2; ++life) {
     LocalCluster again(options);
     for (int i = 0; i < 3; ++i) again.Advance(absl::Seconds(1));
-    const JobStatus status = again.coordinator()->Status();
+    const JobStatus status = again.Status();
     ASSERT_TRUE(status.seeded) << status.message;
     EXPECT_EQ(status.version, 2u);
     EXPECT_EQ(Folders(folder_ + "/default"), folders);
@@ -422,44 +378,25 @@ TEST_F(RecoveryTest, GoingOnFromACheckpointRemovesNone) {
 }
 
 TEST_F(RecoveryTest, AJobOfAnotherOptimizerIsRefusedByName) {
-  {
-    RunningJob job(WithCheckpoints(2, 1), SmallManifest(), 2);
-    RunTo(&job, 1);
-    job.cluster.AwaitCheckpoints(1);
-  }
+  { TrainedJob job(WithCheckpoints(2, 1), 1, 1); }
   ClusterOptions options = WithCheckpoints(2, 1);
   SetOptimizer(OptimizerOptions(), &options);
   LocalCluster cluster(options);
   for (int i = 0; i < 3; ++i) cluster.Advance(absl::Seconds(1));
-  const JobStatus status = cluster.coordinator()->Status();
+  const JobStatus status = cluster.Status();
   EXPECT_FALSE(status.seeded);
   EXPECT_THAT(status.message, HasSubstr("optimizer is \"adam\""));
 }
 
-TEST_F(RecoveryTest, RestoreNoneWaitsForASeed) {
-  {
-    RunningJob job(WithCheckpoints(2, 1), SmallManifest(), 2);
-    RunTo(&job, 1);
-    job.cluster.AwaitCheckpoints(1);
-  }
-  ClusterOptions options = WithCheckpoints(2, 1);
-  options.coordinator.checkpoint.restore = false;
-  LocalCluster cluster(options);
-  EXPECT_EQ(cluster.coordinator()->Status().phase, JobPhase::kUnseeded);
-}
-
 TEST_F(RecoveryTest, AFullDiskFailsTheCheckpointAndNoRound) {
-  RunningJob job(WithCheckpoints(2, 1), SmallManifest(), 2);
-  RunTo(&job, 1);
-  job.cluster.AwaitCheckpoints(1);
+  TrainedJob job(WithCheckpoints(2, 1), 1, 1);
   // What stands in the way of a folder cannot be written into.
   std::filesystem::remove_all(folder_);
   std::ofstream(folder_) << "no folder";
   // One more alone: the next may fail since a shard still writes this one.
   RunTo(&job, 2);
   job.cluster.AwaitCheckpoints(2);
-  const CheckpointStatus status =
-      job.cluster.coordinator()->Status().checkpoint;
+  const CheckpointStatus status = job.cluster.Status().checkpoint;
   EXPECT_GE(status.num_failed, 1u);
   EXPECT_THAT(status.last_error, HasSubstr(folder_));
   RunTo(&job, 5);
@@ -468,24 +405,22 @@ TEST_F(RecoveryTest, AFullDiskFailsTheCheckpointAndNoRound) {
 TEST_F(RecoveryTest, AFinishedJobStaysFinishedAndCanBePulled) {
   ClusterOptions options = WithCheckpoints(2, 0);
   options.coordinator.max_rounds = 3;
-  RunningJob job(options, SmallManifest(), 2);
-  RunTo(&job, 3);
+  TrainedJob job(options, 3);
   ASSERT_TRUE(job.cluster.coordinator()->finished());
   const Tensors last = *job.cluster.Pull(3);
   job.cluster.AwaitCheckpoints(1);
   job.cluster.RestartAll();
-  const JobStatus status = job.cluster.coordinator()->Status();
+  const JobStatus status = job.cluster.Status();
   EXPECT_EQ(status.phase, JobPhase::kFinished) << status.message;
   EXPECT_TRUE(SameBits(*job.cluster.Pull(3), last));
   // A higher limit lets it go on.
   options.coordinator.max_rounds = 5;
   LocalCluster longer(options);
-  EXPECT_EQ(longer.coordinator()->Status().phase, JobPhase::kOpen);
+  EXPECT_EQ(longer.Status().phase, JobPhase::kOpen);
 }
 
 TEST_F(RecoveryTest, ARuleThatWasSetHoldsAfterwards) {
-  RunningJob job(WithCheckpoints(2, 1), SmallManifest(), 2);
-  RunTo(&job, 1);
+  TrainedJob job(WithCheckpoints(2, 1), 1);
   RuleChange change;
   change.rule = "mean";
   change.learning_rate = 0.125;
@@ -493,17 +428,15 @@ TEST_F(RecoveryTest, ARuleThatWasSetHoldsAfterwards) {
   RunTo(&job, 3);
   job.cluster.AwaitCheckpoints(1);
   RunTo(&job, 4);
-  job.cluster.AwaitCheckpoints(
-      job.cluster.coordinator()->Status().checkpoint.num_sealed);
+  job.cluster.AwaitCheckpoints(job.cluster.Status().checkpoint.num_sealed);
   job.cluster.RestartAll();
-  const JobStatus status = job.cluster.coordinator()->Status();
+  const JobStatus status = job.cluster.Status();
   ASSERT_TRUE(status.seeded) << status.message;
   EXPECT_EQ(status.combination.rule, "mean");
 }
 
 TEST_F(RecoveryTest, OneIsTakenWhenAnOperatorAsks) {
-  RunningJob job(WithCheckpoints(2, 0), SmallManifest(), 2);
-  RunTo(&job, 2);
+  TrainedJob job(WithCheckpoints(2, 0), 2);
   Reply<absl::StatusOr<TakenCheckpoint>> reply;
   job.cluster.coordinator()->TakeCheckpoint(reply.callback());
   job.cluster.AwaitCheckpoints(1);
@@ -515,13 +448,11 @@ TEST_F(RecoveryTest, OneIsTakenWhenAnOperatorAsks) {
 
 // Whatever the clock says: another coordinator's clock was ahead by a year.
 TEST_F(RecoveryTest, AClockThatJumpsBackHoldsNothingUp) {
-  RunningJob job(WithCheckpoints(2, 1), SmallManifest(), 2);
-  RunTo(&job, 2);
-  job.cluster.AwaitCheckpoints(1);
+  TrainedJob job(WithCheckpoints(2, 1), 2, 1);
   job.cluster.clock()->Advance(-absl::Hours(9000));
   job.cluster.RestartCoordinator();
   for (int i = 0; i < 3; ++i) job.cluster.Advance(absl::Seconds(1));
-  const JobStatus status = job.cluster.coordinator()->Status();
+  const JobStatus status = job.cluster.Status();
   EXPECT_TRUE(status.seeded) << status.message;
 }
 

@@ -19,6 +19,7 @@
 #include "gmock/gmock.h"
 #include "server/base/file_system.h"
 #include "server/base/mutex.h"
+#include "tests/server/base/forwarding_files.h"
 #include "tests/server/round/recovery_fixture.h"
 
 namespace agg {
@@ -31,8 +32,10 @@ using testing::Not;
 namespace fs = std::filesystem;
 
 // The system's, where looking at some paths fails.
-class FailingFiles : public FileSystem {
+class FailingFiles : public ForwardingFiles {
  public:
+  FailingFiles() : FailingFiles(MakeSystemFiles()) {}
+
   // Paths that contain `part`; OK: no more.
   void FailAt(const std::string& part, absl::Status status) {
     MutexLock lock(&mutex_);
@@ -50,7 +53,7 @@ class FailingFiles : public FileSystem {
       const std::string& path) override {
     const absl::Status fault = FaultAt(path);
     if (!fault.ok()) return fault;
-    return files_->Create(path);
+    return ForwardingFiles::Create(path);
   }
   absl::StatusOr<std::unique_ptr<ReadableFile>> Open(
       const std::string& path) override {
@@ -62,28 +65,18 @@ class FailingFiles : public FileSystem {
     if (call != nullptr) call();
     const absl::Status fault = FaultAt(path);
     if (!fault.ok()) return fault;
-    return files_->Open(path);
-  }
-  absl::Status CreateFolder(const std::string& path) override {
-    return files_->CreateFolder(path);
-  }
-  absl::Status Rename(const std::string& from, const std::string& to) override {
-    return files_->Rename(from, to);
-  }
-  absl::Status SyncFolder(const std::string& path) override {
-    return files_->SyncFolder(path);
+    return ForwardingFiles::Open(path);
   }
   absl::StatusOr<std::vector<std::string>> List(
       const std::string& path) override {
     const absl::Status fault = FaultAt(path);
     if (!fault.ok()) return fault;
-    return files_->List(path);
-  }
-  absl::Status Remove(const std::string& path) override {
-    return files_->Remove(path);
+    return ForwardingFiles::List(path);
   }
 
  private:
+  explicit FailingFiles(std::unique_ptr<FileSystem> files)
+      : ForwardingFiles(files.get()), files_(std::move(files)) {}
   absl::Status FaultAt(const std::string& path) {
     MutexLock lock(&mutex_);
     for (const auto& [part, status] : faults_) {
@@ -95,7 +88,7 @@ class FailingFiles : public FileSystem {
     return absl::OkStatus();
   }
 
-  const std::unique_ptr<FileSystem> files_ = MakeSystemFiles();
+  const std::unique_ptr<FileSystem> files_;
   Mutex mutex_;
   std::map<std::string, absl::Status> faults_;
   std::string call_at_;
@@ -118,19 +111,23 @@ class RestoreTest : public RecoveryTest {
   std::string Folder(int ordinal) const {
     return absl::StrCat(folder_, "/", ordinal);
   }
+  // A checkpoint of each version from 1 on.
+  static void SaveEach(RunningJob* job, uint64_t last) {
+    for (uint64_t version = 1; version <= last; ++version) {
+      RunTo(job, version);
+      job->cluster.AwaitCheckpoints(version);
+    }
+  }
   // Trains to `last` with a checkpoint of each version from 1 on, and ends all
   // processes at once.
   void TrainTo(uint64_t last, const ClusterOptions& options) {
     RunningJob job(options, SmallManifest(), 2);
-    for (uint64_t version = 1; version <= last; ++version) {
-      RunTo(&job, version);
-      job.cluster.AwaitCheckpoints(version);
-    }
+    SaveEach(&job, last);
     // No last checkpoint of the coordinator's: it is killed.
   }
   static JobStatus Started(LocalCluster* cluster) {
     for (int i = 0; i < 4; ++i) cluster->Advance(absl::Seconds(1));
-    return cluster->coordinator()->Status();
+    return cluster->Status();
   }
   static void ExpectWaits(const JobStatus& status) {
     EXPECT_EQ(status.phase, JobPhase::kWaitingForShards) << status.message;
@@ -174,31 +171,21 @@ class RestoreTest : public RecoveryTest {
   }
   // Where checkpoints of a former job are, the seed has one at once.
   static void SeedAndTrain(LocalCluster* cluster, uint64_t rounds) {
-    std::vector<LocalWorker> workers;
-    const Manifest manifest = SmallManifest();
-    for (int rank = 0; rank < 2; ++rank) {
-      workers.emplace_back(cluster, rank, manifest);
-      ASSERT_EQ(workers[rank].Join(), absl::OkStatus());
-    }
-    ASSERT_EQ(workers[0].Seed(RandomTensors(manifest, 99)), absl::OkStatus());
+    std::vector<LocalWorker> workers = JoinTwo(cluster);
+    ASSERT_EQ(workers[0].Seed(RandomTensors(SmallManifest(), 99)),
+              absl::OkStatus());
     cluster->Settle();
     cluster->AwaitCheckpoints(1);
     Train(cluster, &workers, rounds);
   }
   static void Train(LocalCluster* cluster, std::vector<LocalWorker>* workers,
                     uint64_t rounds) {
-    const CheckpointStatus before = cluster->coordinator()->Status().checkpoint;
+    const CheckpointStatus before = cluster->Status().checkpoint;
     for (uint64_t i = 0; i < rounds; ++i) {
-      const uint64_t round = cluster->coordinator()->Status().version;
-      for (LocalWorker& worker : *workers) {
-        ASSERT_TRUE(
-            worker
-                .Contribute(round, RandomTensors(SmallManifest(),
-                                                 RowSeed(round, worker.rank())))
-                .ok());
-      }
+      const uint64_t round = cluster->Status().version;
+      ContributeAll(workers, round);
       cluster->Settle();
-      ASSERT_EQ(cluster->coordinator()->Status().version, round + 1);
+      ASSERT_EQ(cluster->Status().version, round + 1);
       cluster->AwaitCheckpoints(before.num_sealed + before.num_failed + i + 1);
     }
   }
@@ -244,11 +231,7 @@ TEST_F(RestoreTest, AnOlderFolderOfOneShardIsWaitedFor) {
   {
     LocalCluster again(options);
     ASSERT_EQ(Started(&again).version, 1u);
-    std::vector<LocalWorker> workers;
-    for (int rank = 0; rank < 2; ++rank) {
-      workers.emplace_back(&again, rank, SmallManifest());
-      ASSERT_EQ(workers[rank].Join(), absl::OkStatus());
-    }
+    std::vector<LocalWorker> workers = JoinTwo(&again);
     Train(&again, &workers, 1);
   }
   fs::remove_all(Folder(1));
@@ -321,7 +304,7 @@ TEST_F(RestoreTest, AnUnreadableFolderOfANewJobIsWaitedForToo) {
 
 TEST_F(RestoreTest, ANewJobBeginsAtOnceAndSaysSo) {
   LocalCluster cluster(Saving(2));
-  const JobStatus status = cluster.coordinator()->Status();
+  const JobStatus status = cluster.Status();
   EXPECT_EQ(status.phase, JobPhase::kUnseeded);
   EXPECT_THAT(status.message,
               AllOf(HasSubstr("no shard sees a sealed checkpoint in"),
@@ -332,12 +315,10 @@ TEST_F(RestoreTest, ANewJobBeginsAtOnceAndSaysSo) {
 // What this process has saved counts, also where nobody sees it any more.
 TEST_F(RestoreTest, AFolderThatIsEmptiedWhileTheJobRunsIsMissed) {
   ClusterOptions options = Saving(2, 1, /*shared=*/true);
-  RunningJob job(options, SmallManifest(), 2);
-  RunTo(&job, 1);
-  job.cluster.AwaitCheckpoints(1);
+  TrainedJob job(options, 1, 1);
   fs::remove_all(folder_ + "/default");
   job.cluster.RestartShard(1);
-  const JobStatus status = job.cluster.coordinator()->Status();
+  const JobStatus status = job.cluster.Status();
   EXPECT_EQ(status.phase, JobPhase::kShardLost) << status.message;
   EXPECT_THAT(status.message, HasSubstr("the job waits"));
 }
@@ -364,13 +345,13 @@ TEST_F(RestoreTest, AnInputOutputErrorNamesTheFileAndTheWayOn) {
   const absl::StatusOr<RestoreResult> restored = Restore(&again, name);
   ASSERT_TRUE(restored.ok()) << restored.status();
   EXPECT_THAT(restored->text, HasSubstr("version 2 of epoch"));
-  status = again.coordinator()->Status();
+  status = again.Status();
   EXPECT_EQ(status.version, 2u);
   // It was answered when it was saved: another start of all takes just that.
   files_.FailAt(absl::StrCat(Folder(1), "/default/", newest, "/part"),
                 absl::OkStatus());
   again.RestartAll();
-  EXPECT_EQ(again.coordinator()->Status().version, 2u);
+  EXPECT_EQ(again.Status().version, 2u);
   // And the one that was passed over is there.
   const auto names = Names(Folder(1) + "/default");
   EXPECT_NE(std::find(names.begin(), names.end(), newest), names.end());
@@ -427,14 +408,12 @@ TEST_F(RestoreTest, CopiesInMemoryNeedNoFolder) {
   ClusterOptions options = Saving(2);
   options.coordinator.replicated = true;
   options.shard.replicated = true;
-  RunningJob job(options, SmallManifest(), 2);
-  RunTo(&job, 1);
-  job.cluster.AwaitCheckpoints(1);
+  TrainedJob job(options, 1, 1);
   RunTo(&job, 2);
   job.cluster.AwaitCheckpoints(2);
   files_.FailAt(Folder(1), absl::DeadlineExceededError("no answer within 10s"));
   job.cluster.RestartShard(1);
-  const JobStatus status = job.cluster.coordinator()->Status();
+  const JobStatus status = job.cluster.Status();
   EXPECT_TRUE(status.seeded) << status.message;
   EXPECT_EQ(status.version, 2u);
   EXPECT_EQ(status.rewinds, 0u);
@@ -450,7 +429,7 @@ TEST_F(RestoreTest, BeginningAnewRemovesNothingOfTheFormerJob) {
   options.coordinator.checkpoint.restore = false;
   {
     LocalCluster anew(options);
-    const JobStatus status = anew.coordinator()->Status();
+    const JobStatus status = anew.Status();
     EXPECT_EQ(status.phase, JobPhase::kUnseeded);
     EXPECT_THAT(status.message,
                 AllOf(HasSubstr("restore is \"none\""),
@@ -478,7 +457,7 @@ TEST_F(RestoreTest, AnOperatorHasTheWaitingJobBeginAnew) {
   ExpectWaits(Started(&again));
   const absl::StatusOr<RestoreResult> restored = Restore(&again, "none");
   ASSERT_TRUE(restored.ok()) << restored.status();
-  EXPECT_EQ(again.coordinator()->Status().phase, JobPhase::kUnseeded);
+  EXPECT_EQ(again.Status().phase, JobPhase::kUnseeded);
   SeedAndTrain(&again, 1);
   const auto after = Names(Folder(0) + "/default");
   EXPECT_NE(std::find(after.begin(), after.end(), before.back()), after.end());
@@ -576,17 +555,14 @@ TEST_F(RestoreTest, PartsThatWereNeverSealedAreSaid) {
 TEST_F(RestoreTest, ARunningJobGoesBackToAVersionThatAnOperatorNames) {
   ClusterOptions options = Saving(2);
   RunningJob job(options, SmallManifest(), 2);
-  for (uint64_t version = 1; version <= 3; ++version) {
-    RunTo(&job, version);
-    job.cluster.AwaitCheckpoints(version);
-  }
+  SaveEach(&job, 3);
   const Tensors second = *job.cluster.Pull(2);
   EXPECT_THAT(Restore(&job.cluster, "7").status().message(),
               HasSubstr("no shard sees a sealed checkpoint of version 7"));
-  EXPECT_EQ(job.cluster.coordinator()->Status().version, 3u);
+  EXPECT_EQ(job.cluster.Status().version, 3u);
   const absl::StatusOr<RestoreResult> restored = Restore(&job.cluster, "2");
   ASSERT_TRUE(restored.ok()) << restored.status();
-  EXPECT_EQ(job.cluster.coordinator()->Status().version, 2u);
+  EXPECT_EQ(job.cluster.Status().version, 2u);
   EXPECT_TRUE(SameBits(*job.cluster.Pull(2), second));
   EXPECT_THAT(Versions(Folder(0) + "/default"),
               testing::UnorderedElementsAre(1, 2, 3, 2));
@@ -595,8 +571,7 @@ TEST_F(RestoreTest, ARunningJobGoesBackToAVersionThatAnOperatorNames) {
 // One shard's part is of no use: none gives up what it has. There is no second
 // copy of it, and no checkpoint.
 TEST_F(RestoreTest, ARestoreThatOneShardCannotLoadCostsNothing) {
-  RunningJob job(Saving(2, 0), SmallManifest(), 2);
-  RunTo(&job, 1);
+  TrainedJob job(Saving(2, 0), 1);
   Reply<absl::StatusOr<TakenCheckpoint>> reply;
   job.cluster.coordinator()->TakeCheckpoint(reply.callback());
   job.cluster.AwaitCheckpoints(1);
@@ -643,7 +618,7 @@ TEST_F(RestoreTest, ARestoreThatOneShardCannotLoadCostsNothing) {
   }
   // Put back, it can be gone back to.
   ASSERT_TRUE(Restore(&job.cluster, "1").ok());
-  EXPECT_EQ(job.cluster.coordinator()->Status().version, 1u);
+  EXPECT_EQ(job.cluster.Status().version, 1u);
 }
 
 // With copies of all parts there is nothing to be verified for a load.
@@ -685,16 +660,13 @@ TEST_F(RestoreTest, AWordThatComesWhileAnotherOneIsLoadedIsCarriedOut) {
   Await(&again, reply);
   const absl::StatusOr<RestoreResult> restored = reply.Get();
   ASSERT_TRUE(restored.ok()) << restored.status();
-  EXPECT_EQ(again.coordinator()->Status().version, 1u);
+  EXPECT_EQ(again.Status().version, 1u);
 }
 
 // Hours later its caller has turned to something else.
 TEST_F(RestoreTest, AWordThatCannotBeBegunIsAnsweredAndNotDoneLater) {
   RunningJob job(Saving(2), SmallManifest(), 2);
-  for (uint64_t version = 1; version <= 3; ++version) {
-    RunTo(&job, version);
-    job.cluster.AwaitCheckpoints(version);
-  }
+  SaveEach(&job, 3);
   Coordinator* const coordinator = job.cluster.coordinator();
   job.cluster.peer(1)->FailAttach(absl::UnavailableError("shard 1 is down"));
   Reply<absl::StatusOr<RestoreResult>> reply;
@@ -720,10 +692,7 @@ TEST_F(RestoreTest, AWordThatCannotBeBegunIsAnsweredAndNotDoneLater) {
 // What has begun is done, however long it takes.
 TEST_F(RestoreTest, AWordThatARecoveryGoesByIsNotDropped) {
   RunningJob job(Saving(2), SmallManifest(), 2);
-  for (uint64_t version = 1; version <= 2; ++version) {
-    RunTo(&job, version);
-    job.cluster.AwaitCheckpoints(version);
-  }
+  SaveEach(&job, 2);
   Coordinator* const coordinator = job.cluster.coordinator();
   Reply<absl::StatusOr<RestoreResult>> reply;
   bool late = false;
@@ -791,7 +760,7 @@ TEST_F(RestoreTest, LookingSaysWhatThereIsAndDoesNothing) {
   EXPECT_THAT(found->found[0].missing, HasSubstr("lacks part 1 of 2"));
   EXPECT_EQ(found->found[1].missing, "");
   EXPECT_THAT(found->text, HasSubstr("the job waits"));
-  ExpectWaits(again.coordinator()->Status());
+  ExpectWaits(again.Status());
 }
 
 TEST_F(RestoreTest, OneThatIsNotCompleteIsRefusedToAnOperatorByName) {
@@ -848,9 +817,8 @@ TEST_F(RestoreTest, ParametersThatAreNotFiniteAreNeverSaved) {
     job.cluster.Settle();
     job.cluster.AwaitCheckpoints(round + 2);
   }
-  ASSERT_EQ(job.cluster.coordinator()->Status().version, 4u);
-  const CheckpointStatus status =
-      job.cluster.coordinator()->Status().checkpoint;
+  ASSERT_EQ(job.cluster.Status().version, 4u);
+  const CheckpointStatus status = job.cluster.Status().checkpoint;
   EXPECT_EQ(status.version, 0u);
   EXPECT_EQ(status.num_failed, 4u);
   EXPECT_THAT(status.last_error,
@@ -859,7 +827,7 @@ TEST_F(RestoreTest, ParametersThatAreNotFiniteAreNeverSaved) {
   EXPECT_THAT(Versions(Folder(0) + "/default"), testing::ElementsAre(0));
   // The way that the message names.
   ASSERT_TRUE(Restore(&job.cluster, "0").ok());
-  EXPECT_EQ(job.cluster.coordinator()->Status().version, 0u);
+  EXPECT_EQ(job.cluster.Status().version, 0u);
 }
 
 // A seed of NaN: no round has said so.
@@ -897,20 +865,10 @@ class RestoreFinishedTest : public RestoreTest {
     ASSERT_TRUE(job->cluster.coordinator()->finished());
   }
   static void ExpectTrains(LocalCluster* cluster, uint64_t from) {
-    std::vector<LocalWorker> workers;
-    for (int rank = 0; rank < 2; ++rank) {
-      workers.emplace_back(cluster, rank, SmallManifest());
-      ASSERT_EQ(workers[rank].Join(), absl::OkStatus());
-    }
-    for (LocalWorker& worker : workers) {
-      ASSERT_TRUE(
-          worker
-              .Contribute(from, RandomTensors(SmallManifest(),
-                                              RowSeed(from, worker.rank())))
-              .ok());
-    }
+    std::vector<LocalWorker> workers = JoinTwo(cluster);
+    ContributeAll(&workers, from);
     cluster->Settle();
-    EXPECT_EQ(cluster->coordinator()->Status().version, from + 1);
+    EXPECT_EQ(cluster->Status().version, from + 1);
   }
 };
 
@@ -919,7 +877,7 @@ TEST_F(RestoreFinishedTest, ResumesWhereItsWorkersLeft) {
   RunningJob job(Saving(2, 0), SmallManifest(), 2);
   LeaveAt2(&job);
   job.cluster.AwaitCheckpoints(1);
-  EXPECT_THAT(job.cluster.coordinator()->Status().message,
+  EXPECT_THAT(job.cluster.Status().message,
               AllOf(HasSubstr("the last worker has left"),
                     HasSubstr("aggctl resume"), HasSubstr("restore_job")));
   const absl::StatusOr<ResumeResult> resumed = Resume(&job.cluster);
@@ -928,7 +886,7 @@ TEST_F(RestoreFinishedTest, ResumesWhereItsWorkersLeft) {
   EXPECT_EQ(resumed->ended, "the last worker has left");
   // Answered: kill -9 of all takes it back no more.
   job.cluster.RestartAll();
-  EXPECT_EQ(job.cluster.coordinator()->Status().phase, JobPhase::kOpen);
+  EXPECT_EQ(job.cluster.Status().phase, JobPhase::kOpen);
   ExpectTrains(&job.cluster, 2);
   EXPECT_TRUE(SameBits(*job.cluster.Pull(3), expected));
 }
@@ -960,9 +918,8 @@ TEST_F(RestoreFinishedTest, ResumesAfterAStartOfAll) {
     job.cluster.AwaitCheckpoints(1);
   }
   LocalCluster again(options);
-  ASSERT_EQ(again.coordinator()->Status().phase, JobPhase::kFinished);
-  EXPECT_THAT(again.coordinator()->Status().message,
-              HasSubstr("aggctl resume"));
+  ASSERT_EQ(again.Status().phase, JobPhase::kFinished);
+  EXPECT_THAT(again.Status().message, HasSubstr("aggctl resume"));
   ASSERT_TRUE(Resume(&again).ok());
   again.RestartAll();
   ExpectTrains(&again, 2);
@@ -979,23 +936,21 @@ TEST_F(RestoreFinishedTest, ALimitIsNamedAndRaisingItIsEnough) {
   ClusterOptions options = Saving(2, 0);
   options.coordinator.max_rounds = 2;
   {
-    RunningJob job(options, SmallManifest(), 2);
-    RunTo(&job, 2);
-    job.cluster.AwaitCheckpoints(1);
+    TrainedJob job(options, 2, 1);
     EXPECT_THAT(Resume(&job.cluster).status().message(),
                 AllOf(HasSubstr("max_rounds (2) is reached"),
                       HasSubstr("raise the limit")));
   }
   options.coordinator.max_rounds = 0;
   LocalCluster again(options);
-  ASSERT_EQ(again.coordinator()->Status().phase, JobPhase::kOpen);
+  ASSERT_EQ(again.Status().phase, JobPhase::kOpen);
   // A rule that is set writes the facts anew; the job stays open.
   RuleChange change;
   change.rule = "mean";
   ASSERT_TRUE(again.coordinator()->SetRule(change, nullptr).ok());
   again.Settle();
   again.RestartAll();
-  EXPECT_EQ(again.coordinator()->Status().phase, JobPhase::kOpen);
+  EXPECT_EQ(again.Status().phase, JobPhase::kOpen);
   EXPECT_THAT(Resume(&again).status().message(), HasSubstr("has not finished"));
 }
 
@@ -1011,14 +966,13 @@ TEST_F(RestoreFinishedTest, AnotherJobBeginsWithWhatItHas) {
   options.coordinator.job = "next";
   {
     LocalCluster alone(options);  // by its own name there is nothing
-    EXPECT_EQ(alone.coordinator()->Status().phase, JobPhase::kUnseeded);
+    EXPECT_EQ(alone.Status().phase, JobPhase::kUnseeded);
   }
   options.coordinator.checkpoint.restore_job = "default";
   {
     LocalCluster next(options);
-    ASSERT_EQ(next.coordinator()->Status().phase, JobPhase::kOpen)
-        << next.coordinator()->Status().message;
-    EXPECT_EQ(next.coordinator()->Status().version, 2u);
+    ASSERT_EQ(next.Status().phase, JobPhase::kOpen) << next.Status().message;
+    EXPECT_EQ(next.Status().version, 2u);
     next.AwaitCheckpoints(1);  // its own, at once
     ExpectTrains(&next, 2);
     // The optimizer's state has come along.
@@ -1030,7 +984,7 @@ TEST_F(RestoreFinishedTest, AnotherJobBeginsWithWhatItHas) {
   EXPECT_EQ(Names(Folder(0) + "/default"), before);
   // From now on it goes on from its own.
   LocalCluster again(options);
-  EXPECT_EQ(again.coordinator()->Status().version, 3u);
+  EXPECT_EQ(again.Status().version, 3u);
 }
 
 TEST_F(RestoreFinishedTest, AnotherJobWithoutCheckpointsIsNotBegunWith) {

@@ -92,7 +92,7 @@ TEST(ThreadedJobTest, WorkersAndReadersAtOnceGiveTheSameBits) {
       ASSERT_TRUE(reply.Get().ok());
       Tensors tensors;
       ReadVersion(*reply.Get(), DType::kF32, &tensors);
-      cluster.coordinator()->Status();
+      cluster.Status();
       cluster.engine(2)->Status();
     }
   });

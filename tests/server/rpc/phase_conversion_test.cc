@@ -1,18 +1,23 @@
 #include "server/rpc/phase_conversion.h"
 
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/control.pb.h"
+#include "server/coordinator/coordinator_types.h"
 #include "server/round/phase.h"
 #include "server/round/recovery.h"
 #include "server/round/shard_peer.h"
+#include "server/rpc/job_conversion.h"
 
 namespace agg {
 namespace {
@@ -196,26 +201,29 @@ TEST(InventoryConversionTest, TheNewestCheckpointsAreReported) {
   EXPECT_EQ(back->checkpoints.states[1023].id, (CheckpointId{5, 976}));
 }
 
-// Phases of replication, recovery and checkpoints, cut into messages and put
-// together again; job_conversion_test.cc has the phases of a round.
+// Phases, cut into messages and put together again.
 
-// What the other side makes of the messages; their number goes to *count.
+// What the other side makes of the messages; their number goes to
+// *num_messages.
 absl::StatusOr<Phase> RoundTrip(const Phase& phase,
                                 int64_t max_bytes = kMaxPhaseMessageBytes,
-                                int* count = nullptr) {
+                                int* num_messages = nullptr) {
   PhaseRequests requests(phase, max_bytes);
-  PhaseAssembly assembly;
   v1::PhaseRequest request;
-  int num_messages = 0;
-  while (requests.Next(&request)) {
+  EXPECT_TRUE(requests.Next(&request));
+  PhaseAssembly back;
+  absl::Status status = back.Add(request);
+  int count = 1;
+  while (status.ok() && request.more()) {
+    EXPECT_TRUE(requests.Next(&request));
     EXPECT_LE(static_cast<int64_t>(request.ByteSizeLong()), max_bytes + 100);
-    const absl::Status status = assembly.Add(request);
-    if (!status.ok()) return status;
-    ++num_messages;
+    status = back.Add(request);
+    ++count;
   }
-  EXPECT_FALSE(request.more());
-  if (count != nullptr) *count = num_messages;
-  return assembly.Take();
+  EXPECT_FALSE(requests.Next(&request));
+  if (num_messages != nullptr) *num_messages = count;
+  if (!status.ok()) return status;
+  return back.Take();
 }
 
 Phase PhaseOf(PhaseKind kind) {
@@ -497,6 +505,237 @@ TEST(PhaseAssemblyTest, WhatBecameOfACapture) {
   EXPECT_EQ(back.checkpoint.stage, CheckpointProgress::Stage::kFailed);
   EXPECT_THAT(std::string(back.checkpoint.error.message()),
               HasSubstr("checkpoint.stage is 9; allowed: "));
+}
+
+std::vector<v1::PhaseReply> AllReplies(const PhaseResult& result) {
+  PhaseReplies replies(result);
+  std::vector<v1::PhaseReply> messages(1);
+  while (replies.Next(&messages.back())) messages.emplace_back();
+  messages.pop_back();
+  return messages;
+}
+
+// An update of that many tensors, each of its numbers another one.
+Phase LargeStep(int num_tensors, int num_rows) {
+  Phase phase = PhaseOf(PhaseKind::kUpdate);
+  phase.step.per_tensor = true;
+  phase.step.excluded_ranks = {5};
+  phase.step.learning_rate = 0.25;
+  phase.step.step = 9;
+  for (int t = 0; t < num_tensors; ++t) {
+    phase.step.tensors.push_back(3 * t);
+    phase.step.trust.push_back(static_cast<float>(t) + 0.5f);
+    for (int row = 0; row < num_rows; ++row) {
+      phase.step.coefficients.push_back(t + row / 1024.0);
+    }
+  }
+  return phase;
+}
+
+TEST(PhaseConversionTest, LargeStepsTravelInSeveralMessages) {
+  for (const int64_t max_bytes : {8, 24, 1000, 1 << 20}) {
+    SCOPED_TRACE(max_bytes);
+    const Phase phase = LargeStep(50, 7);
+    int num_messages = 0;
+    const auto back = RoundTrip(phase, max_bytes, &num_messages);
+    ASSERT_TRUE(back.ok()) << back.status();
+    EXPECT_EQ(num_messages > 1, max_bytes < 50 * 9 * 8);
+    EXPECT_EQ(back->kind, PhaseKind::kUpdate);
+    EXPECT_EQ(back->epoch, phase.epoch);
+    EXPECT_EQ(back->step.coefficients, phase.step.coefficients);
+    EXPECT_EQ(back->step.tensors, phase.step.tensors);
+    EXPECT_EQ(back->step.trust, phase.step.trust);
+    EXPECT_THAT(back->step.excluded_ranks, ElementsAre(5));
+    EXPECT_EQ(back->step.learning_rate, 0.25);
+    EXPECT_EQ(back->step.step, 9);
+  }
+}
+
+// 2,030 tensors were the most that one message held.
+TEST(PhaseConversionTest, AnyNumberOfTensorsIsSentToAnyNumberOfWorkers) {
+  JobInfo job;
+  job.max_workers = 512;
+  job.shards = {"a:1", "b:1"};
+  v1::Manifest manifest;
+  for (int t = 0; t < 5000; ++t) {
+    manifest.add_tensors()->set_name(absl::StrCat("tensor", t));
+  }
+  EXPECT_EQ(
+      CheckMessageSize(static_cast<int64_t>(manifest.ByteSizeLong()), job),
+      absl::OkStatus());
+  const Phase phase = LargeStep(5000, 512);
+  int num_messages = 0;
+  const auto back = RoundTrip(phase, kMaxPhaseMessageBytes, &num_messages);
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(num_messages, 7);
+  EXPECT_EQ(back->step.coefficients, phase.step.coefficients);
+}
+
+TEST(PhaseConversionTest, AManifestMustStillFitAMessage) {
+  JobInfo job;
+  v1::Manifest manifest;
+  for (int t = 0; t < 20000; ++t) {
+    manifest.add_tensors()->set_name(std::string(500, 'x'));
+  }
+  const auto bytes = static_cast<int64_t>(manifest.ByteSizeLong());
+  EXPECT_EQ(CheckMessageSize(bytes, job), absl::OkStatus());  // one shard
+  job.shards = {"a:1", "b:1"};
+  const absl::Status status = CheckMessageSize(bytes, job);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr(absl::StrCat("manifest is ", bytes, " bytes")));
+}
+
+TEST(PhaseConversionTest, ALaterMessageIsOfTheSamePhase) {
+  const Phase phase = LargeStep(2, 1);
+  PhaseRequests requests(phase, 8);
+  v1::PhaseRequest first, second;
+  ASSERT_TRUE(requests.Next(&first));
+  ASSERT_TRUE(requests.Next(&second));
+  const auto refuses = [&](const v1::PhaseRequest& request) {
+    PhaseAssembly back;
+    EXPECT_EQ(back.Add(first), absl::OkStatus());
+    return back.Add(request).code() == absl::StatusCode::kInvalidArgument;
+  };
+  v1::PhaseRequest other = second;
+  other.mutable_norms();
+  EXPECT_TRUE(refuses(other));
+  other = second;
+  other.set_round(second.round() + 1);
+  EXPECT_TRUE(refuses(other));
+  other = second;
+  other.set_epoch(second.epoch() + 1);
+  EXPECT_TRUE(refuses(other));
+  EXPECT_FALSE(refuses(second));
+}
+
+TEST(PhaseConversionTest, EveryPhase) {
+  Phase phase = PhaseOf(PhaseKind::kClose);
+  phase.rows = {{0, 10}, {3, 13, 2}};
+  absl::StatusOr<Phase> back = RoundTrip(phase);
+  ASSERT_TRUE(back.ok());
+  EXPECT_EQ(back->kind, PhaseKind::kClose);
+  EXPECT_EQ(back->epoch, 1u);
+  EXPECT_EQ(back->round, 2u);
+  ASSERT_EQ(back->rows.size(), 2u);
+  EXPECT_EQ(back->rows[1].session, 13u);
+  EXPECT_EQ(back->rows[0].attempt, 0u);
+  EXPECT_EQ(back->rows[1].attempt, 2u);
+
+  phase = PhaseOf(PhaseKind::kCompensatedGram);
+  phase.tensors = {1, 5};
+  back = RoundTrip(phase);
+  ASSERT_TRUE(back.ok());
+  EXPECT_THAT(back->tensors, ElementsAre(1, 5));
+
+  for (PhaseKind kind : {PhaseKind::kNorms, PhaseKind::kUpdate}) {
+    phase = PhaseOf(kind);
+    phase.step.per_tensor = true;
+    phase.step.coefficients = {0.25, 0.1};
+    phase.step.excluded_ranks = {2};
+    phase.step.learning_rate = 0.3;
+    phase.step.step = 9;
+    phase.step.trust = {1.0f, 0.5f};
+    back = RoundTrip(phase);
+    ASSERT_TRUE(back.ok());
+    EXPECT_EQ(back->kind, kind);
+    EXPECT_TRUE(back->step.per_tensor);
+    EXPECT_THAT(back->step.coefficients, ElementsAre(0.25, 0.1));
+    EXPECT_THAT(back->step.excluded_ranks, ElementsAre(2));
+    EXPECT_EQ(back->step.learning_rate, 0.3);
+    EXPECT_EQ(back->step.step, 9);
+    EXPECT_THAT(back->step.trust, ElementsAre(1.0f, 0.5f));
+  }
+
+  phase = PhaseOf(PhaseKind::kPublish);
+  phase.publish = {4, true, true, 77};
+  back = RoundTrip(phase);
+  ASSERT_TRUE(back.ok());
+  EXPECT_EQ(back->publish.version, 4u);
+  EXPECT_TRUE(back->publish.unchanged);
+  EXPECT_TRUE(back->publish.seed);
+  EXPECT_EQ(back->publish.seed_session, 77u);
+
+  back = RoundTrip(PhaseOf(PhaseKind::kAbandon));
+  ASSERT_TRUE(back.ok());
+  EXPECT_EQ(back->kind, PhaseKind::kAbandon);
+
+  EXPECT_EQ(PhaseAssembly().Add(v1::PhaseRequest()).code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(PhaseConversionTest, LargeResultsTravelInSeveralMessages) {
+  PhaseResult result;
+  for (int slice = 0; slice < 40; ++slice) {
+    result.grams.push_back(
+        {slice, std::vector<double>(20000, slice + 0.5),
+         slice == 7 ? std::vector<double>{1.0, -1.0} : std::vector<double>()});
+  }
+  result.norms.push_back({3, 1.5, 2.5});
+  result.seconds = 0.125;
+  result.incomplete_ranks = {2, 511};
+  result.not_finite_slice = 0;
+  result.narrowing = {0, 5, 7, 3};
+  const std::vector<v1::PhaseReply> replies = AllReplies(result);
+  EXPECT_GE(replies.size(), 3u);
+  PhaseResult back;
+  for (const v1::PhaseReply& reply : replies) {
+    EXPECT_LT(reply.ByteSizeLong(), 4u << 20);
+    AppendReply(
+        reply, [&](SliceGram gram) { back.grams.push_back(std::move(gram)); },
+        &back);
+  }
+  EXPECT_THAT(back.incomplete_ranks, ElementsAre(2, 511));
+  EXPECT_EQ(back.not_finite_slice, 0);
+  EXPECT_EQ(back.narrowing.slice, 0);
+  EXPECT_EQ(back.narrowing.num_infinite, 5u);
+  EXPECT_EQ(back.narrowing.num_compared, 7u);
+  EXPECT_EQ(back.narrowing.num_vanished, 3u);
+  ASSERT_EQ(back.grams.size(), 40u);
+  for (int slice = 0; slice < 40; ++slice) {
+    EXPECT_EQ(back.grams[slice].slice, slice);
+    EXPECT_EQ(back.grams[slice].hi, result.grams[slice].hi);
+    EXPECT_EQ(back.grams[slice].lo, result.grams[slice].lo);
+  }
+  ASSERT_EQ(back.norms.size(), 1u);
+  EXPECT_EQ(back.norms[0].update_norm_squared, 2.5);
+  EXPECT_EQ(back.seconds, 0.125);
+}
+
+TEST(PhaseConversionTest, AnEmptyResultIsOneMessage) {
+  const std::vector<v1::PhaseReply> replies = AllReplies(PhaseResult());
+  ASSERT_EQ(replies.size(), 1u);
+  PhaseResult back;
+  AppendReply(replies[0], nullptr, &back);
+  EXPECT_EQ(back.not_finite_slice, -1);
+  EXPECT_EQ(back.narrowing.slice, -1);
+}
+
+TEST(PhaseConversionTest, SessionChange) {
+  Phase phase = PhaseOf(PhaseKind::kSetSession);
+  SessionChange& change = phase.session;
+  change.session = 1;
+  change.rank = 2;
+  change.replaces = 3;
+  change.keep_row = true;
+  change.remove = true;
+  change.seed_role = true;
+  change.reason = "superseded";
+  change.finished = true;
+  change.first_round = 12;
+  change.client = "host:1";
+  const absl::StatusOr<Phase> arrived = RoundTrip(phase);
+  ASSERT_TRUE(arrived.ok()) << arrived.status();
+  EXPECT_EQ(arrived->epoch, 1u);
+  const SessionChange& back = arrived->session;
+  EXPECT_EQ(back.session, 1u);
+  EXPECT_EQ(back.rank, 2);
+  EXPECT_EQ(back.replaces, 3u);
+  EXPECT_TRUE(back.keep_row && back.remove && back.seed_role);
+  EXPECT_TRUE(back.finished);
+  EXPECT_EQ(back.first_round, 12u);
+  EXPECT_EQ(back.client, "host:1");
+  EXPECT_EQ(back.reason, "superseded");
 }
 
 }  // namespace

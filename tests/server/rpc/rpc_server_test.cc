@@ -20,6 +20,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 // One unary-shaped exchange without generated code.
 std::string Ask(const std::shared_ptr<grpc::Channel>& channel,
@@ -142,9 +143,6 @@ TEST(ExecutorTest, RunsInOrderAndBeforeItsEnd) {
 
 // A coordinator behind a loopback server is found, itself and others are told
 // apart.
-
-using testing::HasSubstr;
-using testing::IsEmpty;
 
 class CoordinatorProbeTest : public testing::Test {
  protected:

@@ -138,8 +138,6 @@ TEST_F(CoordinatorWatchTest, AFormerEpochsStreamChangesNothing) {
 
 // Who may attach a shard, and until when (P21).
 
-using testing::HasSubstr;
-
 constexpr uint64_t kFirst = 0xabc;
 constexpr uint64_t kSecond = 0xdef;
 
@@ -189,8 +187,6 @@ TEST(ShardClaimTest, AnEpochIsOfOneLifeAlsoWhenItsClaimHasEnded) {
             "0000000000000abc)");
   EXPECT_TRUE(claim.CheckPromise(8, kSecond).ok());
 }
-
-using testing::HasSubstr;
 
 struct Answer {
   PhaseResult result;

@@ -30,6 +30,7 @@ namespace agg {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr absl::Duration kSoon = absl::Milliseconds(20);
 constexpr int kPatienceSeconds = 30;
@@ -228,9 +229,6 @@ TEST(FlowWindowsTest, GrowWhereOtherHostsMayCome) {
 TEST(FlowWindowsTest, GrowInAPipelinedJob) {
   EXPECT_TRUE(WindowsGrow(/*pipelined=*/true, "127.0.0.1:50051"));
 }
-
-using testing::HasSubstr;
-using testing::Not;
 
 constexpr absl::Time kStart = absl::FromUnixSeconds(1000);
 

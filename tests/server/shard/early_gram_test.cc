@@ -156,8 +156,7 @@ TEST_F(EarlyGramTest, AnotherSessionOfARankWaitsForTheGramThatReadsItsRow) {
   backend_->Shut();
   for (const int rank : {0, 1}) Land(rank, 0);
   backend_->WaitForCalls(1);  // it reads
-  LocalWorker again(&job_.cluster, 1, job_.manifest);
-  ASSERT_EQ(again.Join(), absl::OkStatus());
+  LocalWorker again = Joined(&job_.cluster, 1, job_.manifest);
   TestFrame frame = Frame(again, 0);
   std::atomic<bool> opened{false};
   std::atomic<bool> started{false};
@@ -209,8 +208,7 @@ TEST_F(EarlyGramTest, AWorkerThatJoinsMeanwhileLeavesTheGramsThatThereAre) {
     ASSERT_TRUE(LandFrame(engine(), Frame(worker, 0, /*round=*/1)).ok());
   }
   backend_->WaitForCalls(before + 1);
-  LocalWorker late(&job_.cluster, 2, job_.manifest);
-  ASSERT_EQ(late.Join(), absl::OkStatus());
+  LocalWorker late = Joined(&job_.cluster, 2, job_.manifest);
   for (LocalWorker& worker : job_.workers) {
     ASSERT_EQ(worker.Push(1, Row(worker.rank())), absl::OkStatus());
     worker.Commit(1);
@@ -265,7 +263,7 @@ TEST_F(EarlyGramTest, ALostDeviceEndsTheEpochBeforeAnybodyCloses) {
       LandFrame(engine(), Frame(job_.workers[0], 1)).status();
   EXPECT_TRUE(absl::IsUnavailable(refused));
   EXPECT_THAT(refused.message(), HasSubstr("shard 0: lost"));
-  const JobStatus status = job_.cluster.coordinator()->Status();
+  const JobStatus status = job_.cluster.Status();
   EXPECT_EQ(status.phase, JobPhase::kShardLost);
   EXPECT_THAT(status.message, HasSubstr("lost"));
 }
@@ -283,8 +281,7 @@ TEST(EarlyGramStart, WaitsForTheExpectedWorkers) {
   RunningJob job(options, MakeManifest({{40}}), 1);
   const Tensors row = RandomTensors(job.manifest, 1);
   ASSERT_EQ(job.workers[0].Push(0, row), absl::OkStatus());
-  LocalWorker second(&job.cluster, 1, job.manifest);
-  ASSERT_EQ(second.Join(), absl::OkStatus());
+  LocalWorker second = Joined(&job.cluster, 1, job.manifest);
   ASSERT_EQ(second.Push(0, row), absl::OkStatus());
   EXPECT_EQ(backend->WaitForCalls(1)[0].num_rows, 2u);
 }

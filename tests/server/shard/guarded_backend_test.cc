@@ -151,7 +151,7 @@ TEST_F(BackendErrorTest, ALostDeviceEndsTheEpochAndNamesTheShard) {
   backend_->Fail(absl::UnavailableError("the device is lost"));
   RunRound();
   EXPECT_TRUE(job_.cluster.reports().empty());
-  const JobStatus status = job_.cluster.coordinator()->Status();
+  const JobStatus status = job_.cluster.Status();
   EXPECT_EQ(status.phase, JobPhase::kShardLost);
   EXPECT_THAT(status.message, HasSubstr("shard 1"));
   EXPECT_THAT(status.message, HasSubstr("the device is lost"));

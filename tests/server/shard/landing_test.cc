@@ -238,8 +238,7 @@ TEST_F(LandingTest, ASessionSupersededInMidPushLosesItsSlices) {
       engine()->BeginFrame(frames[1].header);
   ASSERT_TRUE(under_way.ok());
 
-  LocalWorker successor(&job_.cluster, 0, job_.manifest);
-  ASSERT_EQ(successor.Join(), absl::OkStatus());
+  LocalWorker successor = Joined(&job_.cluster, 0, job_.manifest);
   EXPECT_EQ(successor.joined().first_round, 0u);
   EXPECT_THAT(LandFrame(engine(), frames[2]).status().message(),
               HasSubstr("superseded"));
@@ -264,8 +263,7 @@ TEST_F(LandingTest, ASessionSupersededInMidPushLosesItsSlices) {
 
 TEST_F(LandingTest, ACommittedRowStandsAgainstItsRanksNextSession) {
   const OutcomeReply first = *worker(0).Contribute(0, Row(5));
-  LocalWorker successor(&job_.cluster, 0, job_.manifest);
-  ASSERT_EQ(successor.Join(), absl::OkStatus());
+  LocalWorker successor = Joined(&job_.cluster, 0, job_.manifest);
   EXPECT_TRUE(successor.joined().committed);
   EXPECT_EQ(successor.joined().first_round, 1u);
   EXPECT_TRUE(absl::IsAborted(first.Get().status()));
@@ -292,10 +290,8 @@ TEST_F(LandingTest, ACommitWithoutARowIsRefused) {
 TEST(SeedLandingTest, OnlyTheSeederLandsAndNothingElseLandsBefore) {
   LocalCluster cluster(MakeClusterOptions(2, 2));
   const Manifest manifest = TestManifest();
-  LocalWorker seeder(&cluster, 0, manifest);
-  LocalWorker other(&cluster, 1, manifest);
-  ASSERT_EQ(seeder.Join(), absl::OkStatus());
-  ASSERT_EQ(other.Join(), absl::OkStatus());
+  LocalWorker seeder = Joined(&cluster, 0, manifest);
+  LocalWorker other = Joined(&cluster, 1, manifest);
   const Tensors values = RandomTensors(manifest, 3);
   EXPECT_EQ(other.Push(0, values).code(),
             absl::StatusCode::kFailedPrecondition);

@@ -115,7 +115,7 @@ TEST_F(NarrowedFirstTest, ACheckpointTakesNoBytesThatAreNotThere) {
   }
   LocalCluster again(options);
   for (int i = 0; i < 3; ++i) again.Advance(absl::Seconds(1));
-  ASSERT_EQ(again.coordinator()->Status().version, 1u);
+  ASSERT_EQ(again.Status().version, 1u);
   const absl::StatusOr<Tensors> restored = again.Pull(1);
   ASSERT_TRUE(restored.ok()) << restored.status();
   EXPECT_TRUE(SameBits(*restored, Undisturbed(2, 1)));

@@ -14,13 +14,12 @@
 namespace agg {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 constexpr double kMaxProducts = 4e9;
-
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
 
 // Slices 0 and 1 of tensors "a" (4 elements) and "b" (2, optional).
 std::shared_ptr<const ShardLayout> Layout() {
@@ -400,9 +399,6 @@ TEST_F(OpenRoundTest, AHigherAttemptWaitsForTheGramThatReadsTheLowerOne) {
   EXPECT_TRUE(round_.early()->any_ready());
   EXPECT_FALSE(round_.early()->TakeResults(rows, 2)[0].has_value());
 }
-
-using testing::ElementsAre;
-using testing::IsEmpty;
 
 const std::vector<RoundRow> kRows = {{2, 20}, {5, 50}};
 

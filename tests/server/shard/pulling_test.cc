@@ -62,8 +62,7 @@ TEST_F(PullingTest, WhatIsBeingPulledIsWantedBackWhenItIsForgotten) {
 
 TEST_F(PullingTest, WaitsForTheSeed) {
   LocalCluster cluster(MakeClusterOptions(1, 1));
-  LocalWorker worker(&cluster, 0, job_.manifest);
-  ASSERT_EQ(worker.Join(), absl::OkStatus());
+  LocalWorker worker = Joined(&cluster, 0, job_.manifest);
   PullReply reply;
   cluster.engine(0)->Pull(worker.joined().epoch, 0, false, reply.callback());
   EXPECT_FALSE(reply.called());

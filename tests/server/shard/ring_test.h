@@ -28,17 +28,11 @@ inline ShardOptions Adam() {
 
 class RingTest : public testing::Test {
  protected:
-  void Begin() {
-    ring_.Attach();
-    ring_.Join(2);
-    ring_.Seed();
-  }
+  void Begin() { ring_.Begin(); }
   // The bits that an undisturbed run has.
   static Tensors Undisturbed(uint64_t rounds) {
     ShardRing ring(1, Adam(), RingTensors());
-    ring.Attach();
-    ring.Join(2);
-    ring.Seed();
+    ring.Begin();
     for (uint64_t round = 0; round < rounds; ++round) ring.RunRound(round);
     return *ring.Pull(rounds);
   }

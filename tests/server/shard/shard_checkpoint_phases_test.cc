@@ -17,6 +17,7 @@
 #include "server/checkpoint/checkpoint_manifest.h"
 #include "server/round/phase.h"
 #include "server/round/shard_options.h"
+#include "tests/server/base/forwarding_files.h"
 #include "tests/server/base/sim_disk.h"
 #include "tests/server/shard/shard_ring.h"
 
@@ -27,9 +28,9 @@ using testing::HasSubstr;
 using testing::SizeIs;
 
 // A disk that does nothing until it is let go.
-class SlowDisk : public FileSystem {
+class SlowDisk : public ForwardingFiles {
  public:
-  explicit SlowDisk(FileSystem* files) : files_(files) {}
+  using ForwardingFiles::ForwardingFiles;
   void Stop() {
     MutexLock lock(&mutex_);
     stopped_ = true;
@@ -45,37 +46,19 @@ class SlowDisk : public FileSystem {
     changed_.NotifyAll();
   }
 
-  absl::StatusOr<std::unique_ptr<WritableFile>> Create(
-      const std::string& path) override {
-    return files_->Create(path);
-  }
-  absl::StatusOr<std::unique_ptr<ReadableFile>> Open(
-      const std::string& path) override {
-    return files_->Open(path);
-  }
   absl::Status CreateFolder(const std::string& path) override {
     MutexLock lock(&mutex_);
     while (stopped_) changed_.Wait(&mutex_);
-    return files_->CreateFolder(path);
-  }
-  absl::Status Rename(const std::string& from, const std::string& to) override {
-    return files_->Rename(from, to);
-  }
-  absl::Status SyncFolder(const std::string& path) override {
-    return files_->SyncFolder(path);
+    return ForwardingFiles::CreateFolder(path);
   }
   absl::StatusOr<std::vector<std::string>> List(
       const std::string& path) override {
     MutexLock lock(&mutex_);
     while (lists_stopped_) changed_.Wait(&mutex_);
-    return files_->List(path);
-  }
-  absl::Status Remove(const std::string& path) override {
-    return files_->Remove(path);
+    return ForwardingFiles::List(path);
   }
 
  private:
-  FileSystem* const files_;
   Mutex mutex_;
   CondVar changed_;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
@@ -102,11 +85,7 @@ class ShardCheckpointPhasesTest : public testing::Test {
       : slow_(&disk_), ring_(1, Options(), OneTensor()) {
     EXPECT_TRUE(disk_.CreateFolder("/disk").ok());
   }
-  void Begin() {
-    ring_.Attach();
-    ring_.Join(1);
-    ring_.Seed();
-  }
+  void Begin() { ring_.Begin(1); }
   Phase Capture(uint64_t version) {
     Phase phase = ring_.MakePhase(PhaseKind::kCapture);
     phase.id = {ring_.epoch(), version};

@@ -33,6 +33,7 @@
 #include "server/params/parameter_store.h"
 #include "server/params/snapshot.h"
 #include "server/shard/checkpoint_keeper.h"
+#include "tests/server/base/forwarding_files.h"
 #include "tests/server/base/sim_disk.h"
 #include "tests/server/checkpoint/sample_checkpoint.h"
 
@@ -223,9 +224,11 @@ TEST_F(ShardCheckpointTest, OtherArraysAreRefused) {
 
 // A disk whose listings of a job's folder wait until all that are awaited have
 // begun.
-class MeetingFiles : public FileSystem {
+class MeetingFiles : public ForwardingFiles {
  public:
-  MeetingFiles() { EXPECT_TRUE(disk_.CreateFolder("/disk").ok()); }
+  MeetingFiles() : ForwardingFiles(&disk_) {
+    EXPECT_TRUE(disk_.CreateFolder("/disk").ok());
+  }
 
   // Each later listing of another folder waits until `number` have begun.
   void Await(int number) {
@@ -240,27 +243,7 @@ class MeetingFiles : public FileSystem {
     ++begun_;
     changed_.NotifyAll();
     while (begun_ < awaited_) changed_.Wait(&mutex_);
-    return disk_.List(path);
-  }
-  absl::StatusOr<std::unique_ptr<WritableFile>> Create(
-      const std::string& path) override {
-    return disk_.Create(path);
-  }
-  absl::StatusOr<std::unique_ptr<ReadableFile>> Open(
-      const std::string& path) override {
-    return disk_.Open(path);
-  }
-  absl::Status CreateFolder(const std::string& path) override {
-    return disk_.CreateFolder(path);
-  }
-  absl::Status Rename(const std::string& from, const std::string& to) override {
-    return disk_.Rename(from, to);
-  }
-  absl::Status SyncFolder(const std::string& path) override {
-    return disk_.SyncFolder(path);
-  }
-  absl::Status Remove(const std::string& path) override {
-    return disk_.Remove(path);
+    return ForwardingFiles::List(path);
   }
 
  private:

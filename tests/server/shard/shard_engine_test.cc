@@ -332,12 +332,10 @@ TEST(HangTest, IsTheEndOfTheShardsProcess) {
   EXPECT_EQ(ends[0],
             absl::UnavailableError("shard 1: phase close of round 0 hangs"));
   job.cluster.Settle();
-  EXPECT_EQ(job.cluster.coordinator()->Status().phase, JobPhase::kShardLost);
+  EXPECT_EQ(job.cluster.Status().phase, JobPhase::kShardLost);
   EXPECT_EQ(job.cluster.engine(1)->Attach(epoch + 1, nullptr).status(),
             ends[0]);
 }
-
-using testing::ElementsAre;
 
 TEST(PullQueueTest, AnswersThoseThatHaveAnAnswer) {
   PullQueue<int> queue;

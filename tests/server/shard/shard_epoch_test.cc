@@ -70,8 +70,6 @@ TEST(ShardEpochTest, NoEpochBeginsOnALostDevice) {
   EXPECT_EQ(epoch.number(), 5u);
 }
 
-using testing::HasSubstr;
-
 RecordText Record(const std::string& text) {
   return std::make_shared<const std::string>(text);
 }

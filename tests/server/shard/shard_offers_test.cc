@@ -34,9 +34,7 @@ ShardOptions Quiet() {
 // The bits that a ring has which is asked to close.
 Tensors Undisturbed(uint64_t rounds) {
   ShardRing ring(1, Quiet(), RingTensors());
-  ring.Attach();
-  ring.Join(2);
-  ring.Seed();
+  ring.Begin();
   for (uint64_t round = 0; round < rounds; ++round) ring.RunRound(round);
   return *ring.Pull(rounds);
 }
@@ -45,11 +43,7 @@ class ShardOffersTest : public testing::Test {
  protected:
   ShardOffersTest() { Listen(&ring_); }
 
-  void Begin() {
-    ring_.Attach();
-    ring_.Join(2);
-    ring_.Seed();
-  }
+  void Begin() { ring_.Begin(); }
   void Listen(ShardRing* ring) {
     for (int i = 0; i < ring->num_shards(); ++i) {
       ring->engine(i)->SetOnOffer(
@@ -266,9 +260,7 @@ TEST_F(ShardOffersTest, ANewEpochEndsIt) {
   options.replicated = true;
   ShardRing ring(2, options, RingTensors());
   Listen(&ring);
-  ring.Attach();
-  ring.Join(2);
-  ring.Seed();
+  ring.Begin();
   for (int32_t rank = 0; rank < 2; ++rank) ring.Push(0, rank);
   EXPECT_THAT(offers_[0], SizeIs(1));
   ring.Attach();
@@ -287,9 +279,7 @@ TEST_F(ShardOffersTest, WhatIsLargeIsNotOffered) {
   manifest.tensors.push_back({"large", {1 << 19}, "", false});
   ShardRing ring(1, Quiet(), manifest);
   Listen(&ring);
-  ring.Attach();
-  ring.Join(2);
-  ring.Seed();
+  ring.Begin();
   for (int32_t rank = 0; rank < 2; ++rank) ring.Push(0, rank);
   EXPECT_THAT(offers_[0], IsEmpty());
 }
@@ -298,9 +288,7 @@ TEST_F(ShardOffersTest, RowsAreReportedTogetherWhereNothingElseClosesARound) {
   ShardOptions options = Quiet();
   options.reports_together = true;
   ShardRing ring(1, options, RingTensors());
-  ring.Attach();
-  ring.Join(2);
-  ring.Seed();
+  ring.Begin();
   absl::StatusOr<FrameResult> result = ring.PushTo(0, 0, 0);
   EXPECT_TRUE(result->acknowledge);
   EXPECT_TRUE(result->more);
@@ -313,8 +301,6 @@ TEST_F(ShardOffersTest, RowsAreReportedTogetherWhereNothingElseClosesARound) {
 
 // Phases that come a second time, or so late that the round has gone on (P7).
 
-using testing::HasSubstr;
-
 ShardOptions Replicated() {
   ShardOptions options = Adam();
   options.replicated = true;
@@ -325,11 +311,6 @@ class LatePhasesTest : public RingTest {
  protected:
   LatePhasesTest() : copies_(2, Replicated(), RingTensors()) {}
 
-  static void Begin(ShardRing* ring) {
-    ring->Attach();
-    ring->Join(2);
-    ring->Seed();
-  }
   // Round 0 is closed and prepared on all shards.
   static void Prepare(ShardRing* ring) {
     for (int32_t rank = 0; rank < 2; ++rank) ring->Push(0, rank);
@@ -344,7 +325,7 @@ class LatePhasesTest : public RingTest {
 };
 
 TEST_F(LatePhasesTest, ARepeatedPublishNamesTheSliceThatIsNotFinite) {
-  Begin(&copies_);
+  copies_.Begin();
   for (int32_t rank = 0; rank < 2; ++rank) copies_.Push(0, rank);
   copies_.RunAll(copies_.MakePhase(PhaseKind::kClose));
   Phase update = copies_.MakePhase(PhaseKind::kUpdate);
@@ -364,7 +345,7 @@ TEST_F(LatePhasesTest, ARepeatedPublishNamesTheSliceThatIsNotFinite) {
 }
 
 TEST_F(LatePhasesTest, ASeedIsLoadedOnlyBeforeTheFirstVersion) {
-  Begin(&copies_);
+  copies_.Begin();
   Phase load = copies_.MakePhase(PhaseKind::kLoadSeed);
   load.publish.seed = true;
   load.publish.seed_session = ShardRing::kFirstSession;
@@ -382,7 +363,7 @@ TEST_F(LatePhasesTest, ASeedIsLoadedOnlyBeforeTheFirstVersion) {
 
 TEST_F(LatePhasesTest, ARoundThatIsPreparedIsNotAbandoned) {
   for (ShardRing* ring : {&ring_, &copies_}) {
-    Begin(ring);
+    ring->Begin();
     Prepare(ring);
     for (int i = 0; i < 2; ++i) {
       const absl::Status status =

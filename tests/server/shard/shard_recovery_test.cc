@@ -274,10 +274,6 @@ TEST_F(ShardRecoveryTest, AnUnseededJobIsForgotten) {
 
 // How a shard goes on from a checkpoint (P29, P30).
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::SizeIs;
-
 class ShardRestoreTest : public RingTest {
  protected:
   ShardRestoreTest() { EXPECT_TRUE(disk_.CreateFolder("/disk").ok()); }

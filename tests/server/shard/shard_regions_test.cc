@@ -1,6 +1,7 @@
 // A shard's memory in the hands of workers: P39, and what P40 needs of a shard.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -15,12 +16,14 @@
 #include "server/params/shared_buffer.h"
 #include "server/shard/region_grant.h"
 #include "tests/server/round/local_cluster.h"
+#include "tests/server/shard/two_sided_backend.h"
 
 namespace agg {
 namespace {
 
-using testing::HasSubstr;
-using testing::SizeIs;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
 ClusterOptions Sharing(bool shared = true) {
   ClusterOptions options = MakeClusterOptions(1, 2);
@@ -45,9 +48,10 @@ class ShardRegionsTest : public testing::Test {
   LocalWorker& worker(int rank) { return job_.workers[rank]; }
   Tensors Row(uint64_t seed) { return RandomTensors(job_.manifest, seed); }
 
-  RegionGrant Grant(uint64_t session) {
-    const absl::StatusOr<RegionGrant> grant =
-        engine()->GrantRegions({session, 0, engine()->life()});
+  RegionGrant Grant(uint64_t session, bool takes_device = false) {
+    RegionQuery query{session, 0, engine()->life()};
+    query.takes_device = takes_device;
+    const absl::StatusOr<RegionGrant> grant = engine()->GrantRegions(query);
     EXPECT_TRUE(grant.ok()) << grant.status();
     return grant.ok() ? *grant : RegionGrant();
   }
@@ -73,6 +77,21 @@ class ShardRegionsTest : public testing::Test {
     for (SliceLanding& slice : landing->slices) slice.landed = true;
     return engine()->EndFrame(*landing);
   }
+  // That `row` was each worker's part of round 0.
+  void ExpectStep(const Tensors& row) {
+    const Tensors start = *job_.cluster.Pull(0);
+    const Tensors end = *job_.cluster.Pull(1);
+    for (size_t t = 0; t < start.size(); ++t) {
+      for (size_t e = 0; e < start[t].size(); ++e) {
+        EXPECT_EQ(end[t][e], start[t][e] - 0.5f * row[t][e]);
+      }
+    }
+  }
+  std::string Refusal(const FrameHeader& header) {
+    const absl::Status status = Land(header).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  }
 
   RunningJob job_;
   const ShardPlan plan_;
@@ -90,13 +109,7 @@ TEST_F(ShardRegionsTest, ARowThatItsWorkerWroteCounts) {
   worker(0).Commit(0);
   // The other one sends its own.
   ASSERT_TRUE(worker(1).Contribute(0, Row(5)).ok());
-  const Tensors start = *job_.cluster.Pull(0);
-  const Tensors end = *job_.cluster.Pull(1);
-  for (size_t t = 0; t < start.size(); ++t) {
-    for (size_t e = 0; e < start[t].size(); ++e) {
-      EXPECT_EQ(end[t][e], start[t][e] - 0.5f * Row(5)[t][e]);
-    }
-  }
+  ExpectStep(Row(5));
 }
 
 TEST_F(ShardRegionsTest, VersionsAreInRegionsWhoseGenerationEndsWithThem) {
@@ -121,37 +134,29 @@ TEST_F(ShardRegionsTest, VersionsAreInRegionsWhoseGenerationEndsWithThem) {
 }
 
 TEST_F(ShardRegionsTest, LiesAreRefused) {
-  const auto refused = [&](const FrameHeader& header) {
-    const auto result = Land(header);
-    EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
-    return std::string(result.status().message());
-  };
   // Without a region.
   EXPECT_THAT(
-      refused(InPlace(worker(0), 0)),
+      Refusal(InPlace(worker(0), 0)),
       HasSubstr("meta.in_place is set, and this session has no region"));
   Grant(worker(0).session());
   FrameHeader header = InPlace(worker(0), 0);
   header.payload_bytes = 4;
-  EXPECT_THAT(refused(header), HasSubstr("payload has 4 bytes"));
+  EXPECT_THAT(Refusal(header), HasSubstr("payload has 4 bytes"));
   header = InPlace(worker(0), 0);
   header.crc32c = {1, 2, 3};
-  EXPECT_THAT(refused(header), HasSubstr("meta.crc32c has 3 entries"));
+  EXPECT_THAT(Refusal(header), HasSubstr("meta.crc32c has 3 entries"));
   header = InPlace(worker(0), 0);
   header.slices = {0, 3};
-  EXPECT_THAT(refused(header), HasSubstr("meta.slices names slice 3"));
+  EXPECT_THAT(Refusal(header), HasSubstr("meta.slices names slice 3"));
   // Another one's session does not make it the owner of the region.
-  EXPECT_THAT(refused(InPlace(worker(1), 0)), HasSubstr("has no region here"));
+  EXPECT_THAT(Refusal(InPlace(worker(1), 0)), HasSubstr("has no region here"));
 }
 
 TEST_F(ShardRegionsTest, ASeedIsSent) {
   FrameHeader header = InPlace(worker(0), 0);
   header.kind = PushKind::kSeed;
   Grant(worker(0).session());
-  const auto result = Land(header);
-  EXPECT_TRUE(absl::IsInvalidArgument(result.status()));
-  EXPECT_THAT(result.status().message(),
-              HasSubstr("meta.in_place is set in a seed"));
+  EXPECT_THAT(Refusal(header), HasSubstr("meta.in_place is set in a seed"));
 }
 
 TEST_F(ShardRegionsTest, WhoAsksIsKnown) {
@@ -167,8 +172,7 @@ TEST_F(ShardRegionsTest, WhoAsksIsKnown) {
 TEST_F(ShardRegionsTest, ARowIsNoOtherSessions) {
   const RegionGrant former = Grant(worker(0).session());
   Write(former, Row(4));
-  LocalWorker next(&job_.cluster, 0, job_.manifest);
-  ASSERT_TRUE(next.Join().ok());
+  LocalWorker next = Joined(&job_.cluster, 0, job_.manifest);
   const RegionGrant grant = Grant(next.session());
   ASSERT_THAT(grant.row, SizeIs(1));
   EXPECT_NE(grant.row[0].region->number(), former.row[0].region->number());
@@ -178,9 +182,7 @@ TEST_F(ShardRegionsTest, ARowIsNoOtherSessions) {
   EXPECT_TRUE(absl::IsAborted(Land(InPlace(worker(0), 0)).status()));
   next.Commit(0);
   ASSERT_TRUE(worker(1).Contribute(0, Row(5)).ok());
-  const Tensors start = *job_.cluster.Pull(0);
-  const Tensors end = *job_.cluster.Pull(1);
-  EXPECT_EQ(end[0][0], start[0][0] - 0.5f * Row(5)[0][0]);
+  ExpectStep(Row(5));
 }
 
 // What a worker has committed counts, also when another one has its rank.
@@ -189,13 +191,10 @@ TEST_F(ShardRegionsTest, ACommittedRowStaysUntilItsRoundEnds) {
   Write(former, Row(5));
   ASSERT_TRUE(Land(InPlace(worker(0), 0)).ok());
   worker(0).Commit(0);
-  LocalWorker next(&job_.cluster, 0, job_.manifest);
-  ASSERT_TRUE(next.Join().ok());
+  LocalWorker next = Joined(&job_.cluster, 0, job_.manifest);
   Write(Grant(next.session()), Row(6));
   ASSERT_TRUE(worker(1).Contribute(0, Row(5)).ok());
-  const Tensors start = *job_.cluster.Pull(0);
-  const Tensors end = *job_.cluster.Pull(1);
-  EXPECT_EQ(end[0][0], start[0][0] - 0.5f * Row(5)[0][0]);
+  ExpectStep(Row(5));
 }
 
 // As another process maps it.
@@ -210,8 +209,7 @@ TEST_F(ShardRegionsTest, ASupersededSessionsRowIsEmptied) {
   RegionGrant former = Grant(worker(0).session());
   Write(former, Row(4));
   const auto mapped = Mapped(former);
-  LocalWorker next(&job_.cluster, 0, job_.manifest);
-  ASSERT_TRUE(next.Join().ok());
+  LocalWorker next = Joined(&job_.cluster, 0, job_.manifest);
   former = RegionGrant();
   engine()->AwaitEndedRows();
   for (int64_t i = 0; i < mapped->num_bytes(); ++i) {
@@ -263,8 +261,7 @@ TEST_F(ShardRegionsTest, ASuccessorsRowIsPlannedAsLongAsBothAreThere) {
   Write(Grant(worker(0).session()), Row(5));
   ASSERT_TRUE(Land(InPlace(worker(0), 0)).ok());
   worker(0).Commit(0);
-  LocalWorker next(&job_.cluster, 0, job_.manifest);
-  ASSERT_TRUE(next.Join().ok());
+  LocalWorker next = Joined(&job_.cluster, 0, job_.manifest);
   // Nobody can write it yet.
   EXPECT_EQ(engine()->Status().memory_planned_bytes, alone);
   const RegionGrant grant = Grant(next.session());
@@ -297,8 +294,7 @@ TEST_F(TightBudgetTest, ASuccessorWaitsForMemoryThatItMayWrite) {
   Write(Grant(worker(0).session()), Row(5));
   ASSERT_TRUE(Land(InPlace(worker(0), 0)).ok());
   worker(0).Commit(0);
-  LocalWorker next(&job_.cluster, 0, job_.manifest);
-  ASSERT_TRUE(next.Join().ok());
+  LocalWorker next = Joined(&job_.cluster, 0, job_.manifest);
   const RegionGrant now = Grant(next.session());
   EXPECT_TRUE(now.row.empty());
   EXPECT_TRUE(now.row_later);
@@ -315,8 +311,7 @@ TEST_F(TightBudgetTest, ASuccessorWaitsForMemoryThatItMayWrite) {
 TEST_F(ShardRegionsTest, ARowThatIsHeldIsGrantedLater) {
   ASSERT_TRUE(worker(0).Push(0, Row(5)).ok());
   worker(0).Commit(0);
-  LocalWorker next(&job_.cluster, 0, job_.manifest);
-  ASSERT_TRUE(next.Join().ok());
+  LocalWorker next = Joined(&job_.cluster, 0, job_.manifest);
   const RegionGrant now = Grant(next.session());
   EXPECT_TRUE(now.row.empty());
   EXPECT_TRUE(now.row_later);
@@ -357,9 +352,7 @@ TEST_F(Int8Test, RowsOfAnOlderClientAreSent) {
   EXPECT_FALSE(grant.versions.empty());
   FrameHeader header = InPlace(worker(0), 0);
   header.dtype = DType::kI8;
-  const absl::Status refused = Land(header).status();
-  EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
-  EXPECT_THAT(refused.message(), HasSubstr("has no region here"));
+  EXPECT_THAT(Refusal(header), HasSubstr("has no region here"));
 }
 
 class PrivateMemoryTest : public ShardRegionsTest {
@@ -414,6 +407,151 @@ TEST(RowOfInt8Test, IsForWhoKnowsWhereItsScalesLie) {
   EXPECT_EQ(end[0][0], start[0][0] - 0.5f * 5.0f);
   EXPECT_EQ(end[0][299], start[0][299] - 0.5f * 20.0f);
   EXPECT_EQ(end[1][4], start[1][4] - 0.5f * 80.0f);
+}
+
+// Rows that their workers write on the shard's device (P47).
+
+ClusterOptions OnDevice() {
+  ClusterOptions options = Sharing();
+  options.make_backend = [] { return std::make_unique<TwoSidedBackend>(); };
+  return options;
+}
+
+class ShardDeviceRowsTest : public ShardRegionsTest {
+ protected:
+  explicit ShardDeviceRowsTest(const ClusterOptions& options = OnDevice())
+      : ShardRegionsTest(options) {}
+
+  RegionGrant Grant(uint64_t session) {
+    return ShardRegionsTest::Grant(session, /*takes_device=*/true);
+  }
+
+  // As the worker's process does it, in memory that it has mapped.
+  static void Write(const RegionGrant& grant, const Tensors& tensors) {
+    const auto memory = *SharedMemory::Map(
+        FileDescriptor(dup(grant.row_device[0].share.fd)),
+        grant.row_device[0].share.mapped_bytes, SharedMemory::Others::kWrite);
+    for (size_t t = 0; t < tensors.size(); ++t) {
+      std::memcpy(memory->data() + grant.row_offsets[t], tensors[t].data(),
+                  tensors[t].size() * sizeof(float));
+    }
+  }
+
+  FrameHeader OnDeviceFrame(LocalWorker& worker, uint64_t round) {
+    FrameHeader header = InPlace(worker, round);
+    header.on_device = true;
+    return header;
+  }
+};
+
+TEST_F(ShardDeviceRowsTest, ARowOnTheDeviceCountsAsItIs) {
+  const RegionGrant grant = Grant(worker(0).session());
+  ASSERT_THAT(grant.row_device, SizeIs(1));
+  EXPECT_EQ(grant.row_device[0].number, grant.row[0].region->number());
+  EXPECT_EQ(grant.row_device[0].num_bytes, grant.row[0].region->num_bytes());
+  Write(grant, Row(5));
+  // The host's side is not looked at.
+  std::memset(grant.row[0].region->data(), 0x7f,
+              static_cast<size_t>(grant.row[0].region->num_bytes()));
+  const auto landed = Land(OnDeviceFrame(worker(0), 0));
+  ASSERT_TRUE(landed.ok()) << landed.status();
+  EXPECT_TRUE(landed->acknowledge);
+  EXPECT_EQ(engine()->Status().push_bytes_in_place, 46 * 4);
+  EXPECT_EQ(engine()->Status().push_bytes_on_device, 46 * 4);
+  worker(0).Commit(0);
+  ASSERT_TRUE(worker(1).Contribute(0, Row(5)).ok());
+  ExpectStep(Row(5));
+}
+
+// Its zeros are written on the host.
+TEST_F(ShardDeviceRowsTest, AbsentSlicesAreZeroOnTheDevice) {
+  Tensors row = Row(5);
+  Write(Grant(worker(0).session()), row);
+  FrameHeader header = OnDeviceFrame(worker(0), 0);
+  header.slices = {0, 1};
+  header.absent_slices = {2};
+  ASSERT_TRUE(Land(header).ok());
+  worker(0).Commit(0);
+  for (float& value : row[2]) value = 0.0f;
+  ASSERT_TRUE(worker(1).Contribute(0, row).ok());
+  ExpectStep(row);
+}
+
+// Whose worker's copies failed in the midst: each slice is on one side, and one
+// that is named again stays where it is.
+TEST_F(ShardDeviceRowsTest, SlicesThatAreWrittenOnTheHostAreCopied) {
+  const Tensors row = Row(5);
+  const RegionGrant grant = Grant(worker(0).session());
+  Tensors first = row;
+  std::fill(first[2].begin(), first[2].end(), 7.0f);
+  Write(grant, first);
+  FrameHeader header = OnDeviceFrame(worker(0), 0);
+  header.slices = {0, 1};
+  ASSERT_TRUE(Land(header).ok());
+  char* const host = grant.row[0].region->data();
+  std::memset(host, 0x7f,
+              static_cast<size_t>(grant.row[0].region->num_bytes()));
+  std::memcpy(host + grant.row_offsets[2], row[2].data(), row[2].size() * 4);
+  header.slices = {0, 1, 2};
+  header.on_device = false;
+  const auto landed = Land(header);
+  ASSERT_TRUE(landed.ok()) << landed.status();
+  EXPECT_TRUE(landed->acknowledge);
+  worker(0).Commit(0);
+  ASSERT_TRUE(worker(1).Contribute(0, row).ok());
+  ExpectStep(row);
+}
+
+// What was sent lands on the host and is copied before a version is published:
+// the worker may write its next row on the device from then on.
+TEST_F(ShardDeviceRowsTest, AVersionIsPublishedBehindTheCopiesOfRows) {
+  const RegionGrant grant = Grant(worker(0).session());
+  ASSERT_TRUE(worker(0).Contribute(0, Row(4)).ok());
+  ASSERT_TRUE(worker(1).Contribute(0, Row(4)).ok());
+  ASSERT_TRUE(job_.cluster.Pull(1).ok());
+  Write(grant, Row(5));
+  ASSERT_TRUE(Land(OnDeviceFrame(worker(0), 1)).ok());
+  worker(0).Commit(1);
+  ASSERT_TRUE(worker(1).Contribute(1, Row(5)).ok());
+  const Tensors start = *job_.cluster.Pull(1);
+  const Tensors end = *job_.cluster.Pull(2);
+  EXPECT_EQ(end[0][0], start[0][0] - 0.5f * Row(5)[0][0]);
+}
+
+TEST_F(ShardDeviceRowsTest, LiesAreRefused) {
+  EXPECT_THAT(Refusal(OnDeviceFrame(worker(0), 0)),
+              HasSubstr("this session has no region here"));
+  Grant(worker(0).session());
+  FrameHeader header = OnDeviceFrame(worker(0), 0);
+  header.in_place = false;
+  EXPECT_THAT(Refusal(header),
+              HasSubstr("meta.on_device is set without meta.in_place"));
+  header = OnDeviceFrame(worker(0), 0);
+  header.payload_bytes = 4;
+  EXPECT_THAT(Refusal(header), HasSubstr("payload has 4 bytes"));
+}
+
+TEST_F(ShardDeviceRowsTest, WhoDoesNotAskGetsTheHostsSideAlone) {
+  const RegionGrant grant = ShardRegionsTest::Grant(worker(0).session());
+  EXPECT_THAT(grant.row, SizeIs(1));
+  EXPECT_THAT(grant.row_device, IsEmpty());
+  EXPECT_THAT(grant.parameters_device, IsEmpty());
+}
+
+class ShardWithoutDeviceTest : public ShardDeviceRowsTest {
+ protected:
+  static ClusterOptions OnHost() {
+    ClusterOptions options = OnDevice();
+    options.make_backend = nullptr;
+    return options;
+  }
+  ShardWithoutDeviceTest() : ShardDeviceRowsTest(OnHost()) {}
+};
+
+TEST_F(ShardWithoutDeviceTest, NothingIsOnADevice) {
+  EXPECT_THAT(Grant(worker(0).session()).row_device, IsEmpty());
+  EXPECT_THAT(Refusal(OnDeviceFrame(worker(0), 0)),
+              HasSubstr("this session's row has no side on a device"));
 }
 
 }  // namespace

@@ -36,17 +36,11 @@ ShardOptions Options(OptimizerKind kind, bool replicated) {
   return options;
 }
 
-void Begin(ShardRing* ring) {
-  ring->Attach();
-  ring->Join(2);
-  ring->Seed();
-}
-
 // The bits of a run without second copies that nothing disturbs.
 Tensors Undisturbed(uint64_t rounds,
                     OptimizerKind kind = OptimizerKind::kAdam) {
   ShardRing ring(1, Options(kind, false), RingTensors());
-  Begin(&ring);
+  ring.Begin();
   for (uint64_t round = 0; round < rounds; ++round) ring.RunRound(round);
   return *ring.Pull(rounds);
 }
@@ -66,7 +60,7 @@ TEST(ShardReplicationTest, TheSecondCopyHasTheBitsOfTheFirst) {
         OptimizerKind::kLamb}) {
     for (const int num_shards : {2, 3, 7}) {
       ShardRing ring(num_shards, Options(kind, true), RingTensors());
-      Begin(&ring);
+      ring.Begin();
       ExpectEqualCopies(&ring, {ring.epoch(), 0});
       EXPECT_EQ(ring.engine(0)->Record(), "of 0");
       for (uint64_t round = 0; round < 3; ++round) ring.RunRound(round);
@@ -85,7 +79,7 @@ TEST(ShardReplicationTest, NoThreadIsNeeded) {
   options.early_gram = false;
   options.background = false;
   ShardRing ring(3, options, RingTensors());
-  Begin(&ring);
+  ring.Begin();
   for (uint64_t round = 0; round < 3; ++round) ring.RunRound(round);
   EXPECT_EQ(*ring.Pull(3), Undisturbed(3));
   // A replica one behind: stepped by the recovery.
@@ -102,7 +96,7 @@ TEST(ShardReplicationTest, ALostShardGetsBothOfItsCopiesBack) {
   for (const int num_shards : {2, 3}) {
     ShardRing ring(num_shards, Options(OptimizerKind::kAdam, true),
                    RingTensors());
-    Begin(&ring);
+    ring.Begin();
     uint64_t round = 0;
     for (int victim = 0; victim < num_shards; ++victim) {
       ring.RunRound(round);
@@ -129,7 +123,7 @@ TEST(ShardReplicationTest, AShardMayDieAnywhereInARound) {
       for (int victim = 0; victim < num_shards; ++victim) {
         ShardRing ring(num_shards, Options(OptimizerKind::kAdam, true),
                        RingTensors());
-        Begin(&ring);
+        ring.Begin();
         ring.RunRound(0);
         ring.Push(1, 0);
         ring.Push(1, 1);
@@ -162,7 +156,7 @@ TEST(ShardReplicationTest, AShardMayDieAnywhereInARound) {
 
 TEST(ShardReplicationTest, WhatSomeHavePreparedIsDropped) {
   ShardRing ring(3, Options(OptimizerKind::kAdam, true), RingTensors());
-  Begin(&ring);
+  ring.Begin();
   ring.Push(0, 0);
   ring.Push(0, 1);
   ring.RunAll(ring.MakePhase(PhaseKind::kClose));
@@ -188,7 +182,7 @@ TEST(ShardReplicationTest, WhatSomeHavePreparedIsDropped) {
 
 TEST(ShardReplicationTest, AVersionIsPublishedOnlyIfItHasTwoCopies) {
   ShardRing ring(2, Options(OptimizerKind::kAdam, true), RingTensors());
-  Begin(&ring);
+  ring.Begin();
   ring.Push(0, 0);
   ring.Push(0, 1);
   ring.RunAll(ring.MakePhase(PhaseKind::kClose));
@@ -220,7 +214,7 @@ TEST(ShardReplicationTest, AllShardsRunAPhaseAtTheSameTime) {
   constexpr int kShards = 3;
   constexpr uint64_t kRounds = 20;
   ShardRing ring(kShards, Options(OptimizerKind::kAdam, true), RingTensors());
-  Begin(&ring);
+  ring.Begin();
   for (uint64_t round = 0; round < kRounds; ++round) {
     ring.Push(round, 0);
     ring.Push(round, 1);
@@ -255,7 +249,7 @@ TEST(ShardReplicationTest, AllShardsRunAPhaseAtTheSameTime) {
 
 TEST(ShardReplicationTest, ASkippedRoundIsPreparedByThePlanAlone) {
   ShardRing ring(3, Options(OptimizerKind::kAdam, true), RingTensors());
-  Begin(&ring);
+  ring.Begin();
   ring.RunRound(0);
   Phase skip = ring.MakePhase(PhaseKind::kUpdate, 1);
   skip.publish.unchanged = true;
@@ -277,7 +271,7 @@ TEST(ShardReplicationTest, ASkippedRoundIsPreparedByThePlanAlone) {
 
 TEST(ShardReplicationTest, AFetchThatIsCutLeavesAVoidCopy) {
   ShardRing ring(3, Options(OptimizerKind::kAdam, true), RingTensors());
-  Begin(&ring);
+  ring.Begin();
   ring.RunRound(0);
   ring.Restart(1);
   ring.Attach();
@@ -303,7 +297,7 @@ TEST(ShardReplicationTest, AfterARewindTheSecondCopiesAreFetched) {
   ASSERT_TRUE(disk.CreateFolder("/disk").ok());
   ShardRing ring(3, Options(OptimizerKind::kAdam, true), RingTensors());
   ring.UseCheckpoints(&disk);
-  Begin(&ring);
+  ring.Begin();
   ring.RunRound(0);
   const std::string checkpoint = ring.TakeCheckpoint({1, 1});
   ring.RunRound(1);
@@ -362,7 +356,7 @@ TEST(ShardReplicaTest, AFrameOfTheNextRoundWaitsForTheStep) {
   ShardOptions options = ReplicaOptions();
   options.background = false;
   ShardRing ring(2, options, RingTensors());
-  Begin(&ring);
+  ring.Begin();
   ring.RunRound(0);
   const ShardPlan plan = *MakeShardPlan(RingTensors(), 2);
   CopySlice slice;
@@ -385,7 +379,7 @@ TEST(ShardReplicaTest, AFrameThatWaitsEndsWithTheEpoch) {
   ShardOptions options = ReplicaOptions();
   options.background = false;
   ShardRing ring(2, options, RingTensors());
-  Begin(&ring);
+  ring.Begin();
   ring.RunRound(0);
   CopySlice slice;
   const CopyHeader header{ring.epoch(), 0, {ring.epoch(), 1}};
@@ -399,7 +393,7 @@ TEST(ShardReplicaTest, AFrameThatWaitsEndsWithTheEpoch) {
 
 TEST(ShardReplicaTest, RefusesOtherFrames) {
   ShardRing ring(3, ReplicaOptions(), RingTensors());
-  Begin(&ring);
+  ring.Begin();
   const uint64_t epoch = ring.epoch();
   CopySlice slice;
   const auto send = [&](const CopyHeader& header) {

@@ -55,6 +55,12 @@ class ShardRing {
 
   // A new epoch on all shards; keeps what they say.
   std::vector<ShardInventory> Attach();
+  // A job of so many workers at version 0.
+  void Begin(int num_workers = 2) {
+    Attach();
+    Join(num_workers);
+    Seed();
+  }
   // The manifest and that many workers' sessions, on all shards.
   void Join(int num_workers);
   void SetManifest();

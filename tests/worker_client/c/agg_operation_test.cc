@@ -176,7 +176,7 @@ TEST_F(AggOperationTest, AnIncompleteRowIsNoRound) {
 TEST_F(AggOperationTest, CancelEndsARoundThatWaitsForOthers) {
   job_.HoldCommits();
   agg_operation* const round = Round();
-  job_.AwaitCommit();
+  job_.AwaitCommits(1);
   EXPECT_EQ(agg_operation_done(round, 0), 0);
   EXPECT_EQ(agg_operation_cancel(round), AGG_OK);
   EXPECT_EQ(agg_operation_done(round, kLong), 1);
@@ -253,7 +253,7 @@ TEST_F(AggOperationTest, CopiesTensorsOfEqualSizes) {
 TEST_F(AggOperationTest, HandlesOutliveTheirClient) {
   job_.HoldCommits();
   agg_operation* const round = Round();
-  job_.AwaitCommit();
+  job_.AwaitCommits(1);
   agg_free(client_);
   client_ = nullptr;
   EXPECT_EQ(agg_operation_done(round, 0), 1);

@@ -155,7 +155,7 @@ TEST_F(AggTest, LeaveEndsACommitOfAnotherThread) {
     const int32_t code = agg_commit(client_, nullptr, nullptr);
     EXPECT_TRUE(code == AGG_CANCELLED || code == AGG_ABORTED) << code;
   });
-  job_.AwaitCommit();
+  job_.AwaitCommits(1);
   EXPECT_EQ(agg_leave(client_), AGG_OK);
   waits.join();
 }

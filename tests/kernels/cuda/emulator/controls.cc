@@ -24,6 +24,18 @@ State& TheState() {
   return *state;
 }
 
+template <typename T>
+static void Set(T State::*member, T value) {
+  const Lock lock(TheState().mutex);
+  TheState().*member = value;
+}
+
+template <typename T>
+static T Get(T State::*member) {
+  const Lock lock(TheState().mutex);
+  return TheState().*member;
+}
+
 cudaError_t TakeFailure(Failure* failure) {
   const Lock lock(TheState().mutex);
   if (TheState().broken != cudaSuccess) return TheState().broken;
@@ -40,15 +52,8 @@ void CountCall() {
   ++TheState().calls.all;
 }
 
-cudaError_t Broken() {
-  const Lock lock(TheState().mutex);
-  return TheState().broken;
-}
-
-void SetLazy(bool lazy) {
-  const Lock lock(TheState().mutex);
-  TheState().lazy = lazy;
-}
+cudaError_t Broken() { return Get(&State::broken); }
+void SetLazy(bool lazy) { Set(&State::lazy, lazy); }
 
 void SetDeviceCount(int count) {
   const Lock lock(TheState().mutex);
@@ -68,25 +73,10 @@ unsigned DeviceFlags(int device) {
   return TheState().device_flags[device];
 }
 
-void SetDoubleRatio(int ratio) {
-  const Lock lock(TheState().mutex);
-  TheState().double_ratio = ratio;
-}
-
-void SetDeviceBytes(int64_t num_bytes) {
-  const Lock lock(TheState().mutex);
-  TheState().device_bytes = num_bytes;
-}
-
-void SetDriverVersion(int version) {
-  const Lock lock(TheState().mutex);
-  TheState().driver_version = version;
-}
-
-void FailLoading(cudaError_t error) {
-  const Lock lock(TheState().mutex);
-  TheState().loading = error;
-}
+void SetDoubleRatio(int ratio) { Set(&State::double_ratio, ratio); }
+void SetDeviceBytes(int64_t num_bytes) { Set(&State::device_bytes, num_bytes); }
+void SetDriverVersion(int version) { Set(&State::driver_version, version); }
+void FailLoading(cudaError_t error) { Set(&State::loading, error); }
 
 cudaError_t LoadError() {
   const Lock lock(TheState().mutex);
@@ -94,10 +84,7 @@ cudaError_t LoadError() {
   return TheState().loading;
 }
 
-void FailPreferring(cudaError_t error) {
-  const Lock lock(TheState().mutex);
-  TheState().preferring = error;
-}
+void FailPreferring(cudaError_t error) { Set(&State::preferring, error); }
 
 int64_t NumPreferringShared() {
   const Lock lock(TheState().mutex);
@@ -122,8 +109,7 @@ void FailRegisteringAfter(int64_t num_pieces, cudaError_t error) {
 }
 
 void SetRegisteredServesKernels(bool serves) {
-  const Lock lock(TheState().mutex);
-  TheState().registered_serves_kernels = serves;
+  Set(&State::registered_serves_kernels, serves);
 }
 
 int64_t NumRegistered() {
@@ -131,15 +117,8 @@ int64_t NumRegistered() {
   return static_cast<int64_t>(TheState().registered_memory.size());
 }
 
-int64_t LargestRegistered() {
-  const Lock lock(TheState().mutex);
-  return TheState().largest_registered;
-}
-
-int64_t StagedBytes() {
-  const Lock lock(TheState().mutex);
-  return TheState().staged_bytes;
-}
+int64_t LargestRegistered() { return Get(&State::largest_registered); }
+int64_t StagedBytes() { return Get(&State::staged_bytes); }
 
 int64_t AllocatedDeviceBytes() {
   const Lock lock(TheState().mutex);
@@ -177,10 +156,7 @@ void FailCopyAfter(int num_copies, cudaError_t error) {
 
 void FailNextCopy(cudaError_t error) { FailCopyAfter(0, error); }
 
-int64_t NumFailures() {
-  const Lock lock(TheState().mutex);
-  return TheState().num_failures;
-}
+int64_t NumFailures() { return Get(&State::num_failures); }
 
 void BreakDevice(cudaError_t error) {
   const Lock lock(TheState().mutex);
@@ -200,14 +176,7 @@ cudaError_t TakeLaunchError(cudaStream_t stream) {
   return TakeFailure(&launch_failure);
 }
 
-Calls NumCalls() {
-  const Lock lock(TheState().mutex);
-  return TheState().calls;
-}
-
-int64_t NumAllocations() {
-  const Lock lock(TheState().mutex);
-  return TheState().num_allocations;
-}
+Calls NumCalls() { return Get(&State::calls); }
+int64_t NumAllocations() { return Get(&State::num_allocations); }
 
 }  // namespace agg::emulator
