@@ -7,6 +7,7 @@
 #include <google/protobuf/wire_format_lite.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 #include <utility>
 
@@ -246,6 +247,7 @@ absl::string_view FrameReader::NextPiece(int64_t num_bytes) {
 }
 
 uint32_t FrameReader::Read(char* destination, int64_t num_bytes) {
+  assert(num_bytes <= remaining_);
   return FinishCrc32c(ReadOn(destination, num_bytes, kCrc32cInit));
 }
 

@@ -6,6 +6,7 @@
 #include <grpcpp/security/tls_credentials_options.h>
 
 #include <algorithm>
+#include <cassert>
 #include <map>
 #include <mutex>
 #include <tuple>
@@ -47,6 +48,7 @@ std::shared_ptr<grpc::ChannelCredentials> MakeChannelCredentials(
     const TlsOptions& tls) {
   KeepGrpcInitialized();
   if (!tls.any()) return grpc::InsecureChannelCredentials();
+  assert(!tls.ca.empty() && tls.certificate.empty() == tls.key.empty());
   grpc::experimental::TlsChannelCredentialsOptions options;
   options.set_certificate_provider(ProviderOf(tls));
   options.watch_root_certs();

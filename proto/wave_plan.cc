@@ -3,10 +3,12 @@
 #include "proto/wave_plan.h"
 
 #include <algorithm>
+#include <cassert>
 
 namespace agg {
 
 std::vector<Wave> MakeWaves(const Manifest& manifest) {
+  assert(ValidateManifest(manifest).ok());
   // All waves but the last one reach `enough`, so that there are kMaxWaves at
   // most.
   const int64_t enough =

@@ -3,6 +3,7 @@
 #define AGG_KERNELS_CUDA_ARGS_BLOCK_H_
 
 #include <algorithm>
+#include <cassert>
 #include <cstdint>
 #include <cstring>
 #include <utility>
@@ -49,6 +50,7 @@ class ArgsBlock {
   // Adds an array to the pinned memory. REQUIRES: as Append.
   template <class T>
   const T* AppendPinned(absl::Span<const T> values) {
+    assert(num_bytes_ + RoundUp(values) <= kArgsBytes);
     char* const to = pinned_.get() + num_bytes_;
     Write(values, to);
     num_bytes_ += RoundUp(values);

@@ -73,7 +73,9 @@ void JobState::CheckInvariants() const {
   AGG_DCHECK(seeded_ || (version_ == 0 && contributions_.empty()));
   AGG_DCHECK(seeded_ || !closing_);
   AGG_DCHECK(!seeded_ || !seed_committed_.has_value());
-  AGG_DCHECK(members_.empty() || manifest_.has_value());
+  // A seed is committed by a member, who brought the manifest or found it.
+  AGG_DCHECK((members_.empty() && !seeded_ && !seed_committed_.has_value()) ||
+             manifest_.has_value());
   AGG_DCHECK(members_.empty() || !last_left_);
   AGG_DCHECK(finished_ || (!failed_ && end_reason_.empty()));
 #endif
@@ -767,7 +769,7 @@ bool JobState::WasUsed(const OutcomeQuery& query) const {
 }
 
 void JobState::FinishSeed(uint32_t attempt, absl::Time now) {
-  AGG_DCHECK(!seeded_ && version_ == 0);
+  AGG_DCHECK(!seeded_ && seed_committed_.has_value());
   seeded_ = true;
   seed_committed_.reset();
   seed_attempt_ = attempt;  // a higher one may have been committed meanwhile

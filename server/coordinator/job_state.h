@@ -219,7 +219,7 @@ class JobState {
   // The session whose committed seed waits to be published.
   std::optional<uint64_t> seed_committed() const { return seed_committed_; }
   uint32_t seed_attempt() const { return seed_attempt_; }
-  // The seed of that attempt is published.
+  // The seed of that attempt is published. REQUIRES: seed_committed().
   void FinishSeed(uint32_t attempt, absl::Time now);
 
   // --- Rounds. The snapshot lacks below_floor_since.

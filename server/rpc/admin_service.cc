@@ -16,6 +16,7 @@
 #include "proto/protocol_version.h"
 #include "proto/shard_plan.h"
 #include "server/access/audit_trail.h"
+#include "server/base/dcheck.h"
 #include "server/base/field_error.h"
 #include "server/base/log.h"
 #include "server/base/process_memory.h"
@@ -167,7 +168,10 @@ class AdminService::Change {
     return Answer<Result>([](const absl::Status&) {});
   }
   // REQUIRES: Begin or BeginLook was called.
-  grpc::ServerUnaryReactor* reactor() const { return reactor_; }
+  grpc::ServerUnaryReactor* reactor() const {
+    AGG_DCHECK(reactor_ != nullptr);
+    return reactor_;
+  }
 
  private:
   using Auditor = std::function<void(const absl::Status&)>;

@@ -34,6 +34,20 @@ class CoordinatorStateTest : public testing::Test {
     EXPECT_TRUE(state_.BeginEpoch(*epoch, std::nullopt, At(now)));
     return *epoch;
   }
+  // Rank 0 joins with that session, and its seed is published.
+  void JoinAndSeed(uint64_t session) {
+    JobState* const job = state_.job();
+    JoinCall join;
+    join.manifest = Manifest{{{"w", {3}, "", false}}};
+    ASSERT_EQ(job->CheckJoin(join), absl::OkStatus());
+    job->FinishJoin(join, job->BeginJoin(join, session), At(1));
+    CommitCall commit;
+    commit.kind = PushKind::kSeed;
+    commit.epoch = job->epoch();
+    commit.session = session;
+    ASSERT_TRUE(job->Commit(commit, At(1)).ok());
+    job->FinishSeed(0, At(1));
+  }
   void Attend(uint64_t session) {
     state_.event_streams()->Open(session, [this](const JobEvent& event) {
       events_.push_back(event.kind);
@@ -81,11 +95,7 @@ TEST_F(CoordinatorStateTest, CallsWaitForAllShards) {
 // It may seed and leave before anybody has asked whether the job may begin.
 TEST_F(CoordinatorStateTest, AJobWhoseOnlyWorkerSeedsAndLeavesEnds) {
   BeginEpoch(1);
-  JoinCall call;
-  call.manifest = Manifest{{{"w", {3}, "", false}}};
-  ASSERT_EQ(state_.job()->CheckJoin(call), absl::OkStatus());
-  state_.job()->FinishJoin(call, state_.job()->BeginJoin(call, 7), At(1));
-  state_.job()->FinishSeed(0, At(1));
+  JoinAndSeed(7);
   EXPECT_EQ(state_.Leave(7, At(1)), absl::OkStatus());
   EXPECT_TRUE(state_.job()->finished());
 }
@@ -143,7 +153,7 @@ TEST_F(CoordinatorStateTest, NoRuleIsSetWithoutAnEpoch) {
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_THAT(status.message(), HasSubstr("try again"));
   const uint64_t epoch = BeginEpoch(1);
-  state_.job()->FinishSeed(0, At(1));
+  JoinAndSeed(7);
   state_.LoseEpoch(epoch, absl::UnavailableError("gone"), At(1)).Run();
   status = state_.SetRule(rule, nullptr).status();
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
@@ -154,7 +164,7 @@ TEST_F(CoordinatorStateTest, NoRuleIsSetWithoutAnEpoch) {
 
 TEST_F(CoordinatorStateTest, ChangesOfTheRuleAddUp) {
   const uint64_t epoch = BeginEpoch(1);
-  state_.job()->FinishSeed(0, At(1));
+  JoinAndSeed(7);
   RuleChange rule;
   rule.rule = "adasum";
   EXPECT_EQ(state_.SetRule(rule, nullptr)->first_round, 1u);
