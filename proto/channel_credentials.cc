@@ -11,7 +11,7 @@
 #include <mutex>
 #include <tuple>
 
-#include "proto/grpc_lifetime.h"
+#include "proto/grpc_transport.h"
 
 namespace agg {
 namespace {

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/byte_buffer_frame.h"
 #include "proto/channel_credentials.h"
-#include "proto/grpc_lifetime.h"
+#include "proto/grpc_transport.h"
 
 namespace agg {
 

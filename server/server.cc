@@ -30,7 +30,6 @@
 #include "server/base/log.h"
 #include "server/base/status_macros.h"
 #include "server/base/version.h"
-#include "server/bind_host.h"
 #include "server/checkpoint/checkpoint_folder.h"
 #include "server/config/host_budget.h"
 #include "server/coordinator/coordinator.h"
@@ -50,6 +49,38 @@
 #include "server/tls/tls_session.h"
 
 namespace agg {
+
+std::string BindHost(const Address& address, const std::string& bind) {
+  if (!bind.empty()) return bind;
+  return IsLoopback(address.host) && address.host != "localhost" ? address.host
+                                                                 : "127.0.0.1";
+}
+
+bool IsInsecure(const std::string& host, bool tls) {
+  return !tls && !IsLoopback(host);
+}
+
+absl::Status CheckBind(const std::string& host, bool tls, bool insecure) {
+  if (insecure || !IsInsecure(host, tls)) return absl::OkStatus();
+  return FieldError(
+      "--bind", Quoted(host),
+      "loopback without TLS; others with security { tls { .. } } in the job's "
+      "configuration, or with security { insecure: true }, and then anyone who "
+      "reaches the port can read and change the model");
+}
+
+void WarnAboutBind(const Address& address, const std::string& host, bool tls) {
+  if (IsInsecure(host, tls)) {
+    LogWarning("insecure: listening on ", host,
+               " without TLS: tokens, gradients and parameters cross the "
+               "network in clear text, and without identities anyone who "
+               "reaches it can change the model");
+  }
+  if (IsLoopback(host) && !IsLoopback(address.host)) {
+    LogWarning("listening on ", host, " only, but this shard's address is ",
+               address.host, ": other hosts cannot reach it without --bind");
+  }
+}
 
 // The host's and the device's budgets follow one rule: as configured, or a
 // share of what is there.

@@ -16,6 +16,7 @@
 #include "kernels/backend.h"
 #include "kernels/backend_maker.h"
 #include "proto/tls_options.h"
+#include "server/base/address.h"
 #include "server/base/call_counts.h"
 #include "server/base/mutex.h"
 #include "server/config/host_budget.h"
@@ -27,6 +28,22 @@
 #include "server/shard/shard_engine.h"
 
 namespace agg {
+
+// Which address of its host a server listens on.
+
+// Loopback, unless `bind` (of --bind) names another. `address`: of the shard,
+// as others know it.
+std::string BindHost(const Address& address, const std::string& bind);
+
+// INVALID_ARGUMENT if others could reach `host` without TLS, which `insecure`
+// (security.insecure) alone allows.
+absl::Status CheckBind(const std::string& host, bool tls, bool insecure);
+
+// Whether anybody who reaches the port may do anything.
+bool IsInsecure(const std::string& host, bool tls);
+
+// Logs what is unsafe, or will not work, about listening on `host`.
+void WarnAboutBind(const Address& address, const std::string& host, bool tls);
 
 // A shard's place on the ring of second copies: its links to the shards behind
 // and before it, and what these get from it.

@@ -16,7 +16,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "proto/grpc_channel.h"
-#include "proto/transport_limits.h"
+#include "proto/grpc_transport.h"
 #include "server/base/address.h"
 #include "server/base/clock.h"
 #include "server/base/dcheck.h"

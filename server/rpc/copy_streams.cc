@@ -30,7 +30,7 @@
 #include "server/base/mutex.h"
 #include "server/base/status_macros.h"
 #include "server/rpc/long_poll.h"
-#include "server/rpc/phase_limits.h"
+#include "server/rpc/phase_conversion.h"
 
 namespace agg {
 

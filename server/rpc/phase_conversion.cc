@@ -28,7 +28,6 @@
 #include "server/base/status_macros.h"
 #include "server/base/utf8.h"
 #include "server/coordinator/coordinator_types.h"
-#include "server/rpc/phase_limits.h"
 
 namespace agg {
 

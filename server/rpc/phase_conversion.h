@@ -16,9 +16,26 @@
 #include "server/round/phase.h"
 #include "server/round/recovery.h"
 #include "server/round/shard_peer.h"
-#include "server/rpc/phase_limits.h"
 
 namespace agg {
+
+// What the largest job has (proto/README.md, Limits): bounds for what one shard
+// sends to another, in both directions, so that a broken or hostile one costs a
+// bounded amount of memory.
+
+inline constexpr int64_t kMaxPhaseTensors = 100000;
+inline constexpr int kMaxPhaseWorkers = 512;
+inline constexpr int kMaxPhaseShards = 1024;
+
+// Numbers of a phase, or of its result, in one message, at most: far below what
+// gRPC refuses, and small beside what is kept of them.
+inline constexpr int64_t kMaxPhaseMessageBytes = int64_t{3} << 20;
+// The coefficients of an update, its tensors and their trust ratios.
+inline constexpr int64_t kMaxStepBytes =
+    8 * (int64_t{kMaxPhaseWorkers} + 2) * kMaxPhaseTensors;
+// A step goes with a record, and a plan of a recovery with a manifest, which is
+// longer than a record.
+inline constexpr int64_t kMaxPhaseBytes = kMaxStepBytes + kMaxManifestBytes;
 
 // A phase put together from the messages in which it travels. Nothing that is
 // read is believed. Thread-compatible.

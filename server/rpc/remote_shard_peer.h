@@ -21,7 +21,7 @@
 #include "server/round/phase.h"
 #include "server/round/recovery.h"
 #include "server/round/shard_peer.h"
-#include "server/rpc/phase_limits.h"
+#include "server/rpc/phase_conversion.h"
 #include "server/rpc/shard_link.h"
 
 namespace agg {

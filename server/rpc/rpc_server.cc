@@ -24,7 +24,7 @@
 #include "absl/time/clock.h"
 #include "proto/agg.grpc.pb.h"
 #include "proto/grpc_channel.h"
-#include "proto/grpc_lifetime.h"
+#include "proto/grpc_transport.h"
 #include "server/access/access_rules.h"
 #include "server/base/call_counts.h"
 #include "server/base/field_error.h"

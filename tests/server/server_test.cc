@@ -19,7 +19,6 @@
 #include "kernels/backend_factory.h"
 #include "proto/agg.grpc.pb.h"
 #include "proto/control.grpc.pb.h"
-#include "server/bind_host.h"
 #include "server/config/config_text.h"
 #include "server/config/options.h"
 #include "server/server_main.h"

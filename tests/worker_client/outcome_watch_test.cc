@@ -1,10 +1,9 @@
-#include "worker_client/outcome_watch.h"
-
 #include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker_client/coordinator_session.h"
 
 namespace agg {
 namespace {

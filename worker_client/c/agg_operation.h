@@ -16,9 +16,9 @@
  * - Some tensors of a row are named by their indices in the job's manifest,
  *   `tensors`, one for each view. NULL: the views are the whole row.
  * - An agg_start_ call returns AGG_OK and a handle, which the caller frees. Or
- *   the code of what is wrong already, and NULL for a handle: then the operation
- *   does not begin, or has failed. `operation` may be NULL where nobody wants a
- *   handle.
+ *   the code of what is wrong already, and NULL for a handle: then the
+ * operation does not begin, or has failed. `operation` may be NULL where nobody
+ * wants a handle.
  * - Memory that it was given (info's is copied) is in use until
  *   agg_operation_done() returns 1, also after a cancel.
  * - Handles outlive their client, and are freed once each. agg_operation_free

@@ -19,7 +19,7 @@
 #include "server/base/file_system.h"
 #include "server/checkpoint/checkpoint_folder.h"
 #include "server/checkpoint/checkpoint_manifest.h"
-#include "server/rpc/phase_limits.h"
+#include "server/rpc/phase_conversion.h"
 #include "tests/server/base/forwarding_files.h"
 #include "tests/server/base/sim_disk.h"
 #include "tests/server/checkpoint/sample_checkpoint.h"

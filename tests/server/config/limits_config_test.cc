@@ -1,5 +1,3 @@
-#include "server/config/security_config.h"
-
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -7,6 +5,7 @@
 #include "gtest/gtest.h"
 #include "server/config/config_text.h"
 #include "server/config/options.h"
+#include "server/config/security_config.h"
 
 namespace agg {
 namespace {

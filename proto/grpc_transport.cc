@@ -1,5 +1,5 @@
 // The first call takes a reference to gRPC that is never given back.
-#include "proto/grpc_lifetime.h"
+#include "proto/grpc_transport.h"
 
 #include <grpc/grpc.h>
 
