@@ -31,7 +31,7 @@ v1::PullRequest PullOf(uint64_t version) {
   return request;
 }
 
-Phase PhaseOf(PhaseKind kind, uint64_t round) {
+Phase PhaseOfRound(PhaseKind kind, uint64_t round) {
   Phase phase;
   phase.kind = kind;
   phase.epoch = kEpoch;
@@ -214,11 +214,11 @@ TEST_F(ShardServiceTest, AShardWithoutSlicesSendsOneEmptyFrame) {
 // Closes the round of one worker's row and publishes the next version as it
 // was: a skipped round.
 absl::Status SkipRound(LoopbackShard* shard, uint64_t round) {
-  Phase close = PhaseOf(PhaseKind::kClose, round);
+  Phase close = PhaseOfRound(PhaseKind::kClose, round);
   close.rows = {{0, kSession}};
   absl::Status status = shard->engine()->RunPhase(close).status();
   if (!status.ok()) return status;
-  Phase publish = PhaseOf(PhaseKind::kPublish, round);
+  Phase publish = PhaseOfRound(PhaseKind::kPublish, round);
   publish.publish.version = round + 1;
   publish.publish.unchanged = true;
   return shard->engine()->RunPhase(publish).status();
