@@ -261,8 +261,9 @@ uint64_t Coordinator::Commit(CommitCall call, OutcomeCallback done) {
   if (status.ok()) {
     status = ValidateRowCrc32c(call.row_crc32c, context_.peers.size());
   }
-  OutcomeAnswer answer = status;
-  if (status.ok()) answer = context_.state.Commit(call, context_.clock->Now());
+  OutcomeAnswer answer =
+      status.ok() ? context_.state.Commit(call, context_.clock->Now())
+                  : OutcomeAnswer(status);
   const bool waits = IsPending(answer);
   lock.Tell(context_.state.waiters()->Answer(
       OutcomeWaiters::Call::kCommit,
@@ -279,8 +280,8 @@ uint64_t Coordinator::WaitRound(uint64_t epoch, const OutcomeQuery& query,
   const absl::Status status = epoch == 0
                                   ? context_.state.CheckAcceptingCalls()
                                   : context_.state.CheckAcceptingCalls(epoch);
-  OutcomeAnswer answer = status;
-  if (status.ok()) answer = context_.state.job()->Answer(query);
+  OutcomeAnswer answer =
+      status.ok() ? context_.state.job()->Answer(query) : OutcomeAnswer(status);
   lock.Tell(context_.state.waiters()->Answer(OutcomeWaiters::Call::kWaitRound,
                                              query, std::move(answer),
                                              std::move(done), &number));
