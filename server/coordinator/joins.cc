@@ -180,7 +180,8 @@ absl::Status HaveForgotten(PeerGroup* peers, uint64_t epoch) {
 
 }  // namespace
 
-void Joins::Join(JoinCall call, PendingJoin::Done done, PendingJoin::Gone gone) {
+void Joins::Join(JoinCall call, PendingJoin::Done done,
+                 PendingJoin::Gone gone) {
   // Before the call is queued and logged, which would keep the text.
   absl::Status status = ValidateText("client", call.client);
   if (status.ok()) {

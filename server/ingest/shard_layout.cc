@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "kernels/row_format.h"
-#include "server/base/dcheck.h"
 #include "proto/wave_plan.h"
+#include "server/base/dcheck.h"
 #include "server/base/status_macros.h"
 
 namespace agg {

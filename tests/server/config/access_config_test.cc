@@ -1,5 +1,3 @@
-#include "server/config/security_config.h"
-
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +9,7 @@
 #include "server/base/field_error.h"
 #include "server/config/config_text.h"
 #include "server/config/options.h"
+#include "server/config/security_config.h"
 
 namespace agg {
 namespace {
