@@ -166,10 +166,7 @@ TEST(RoundLogTest, AFullFileMakesRoomForANewOne) {
 
 TEST(RoundLogTest, WhatCannotBeWrittenIsCountedAndForgiven) {
   const std::string path = FreshPath("limited.binlog");
-  // As many as make the log longer than what this test's process prints, which
-  // may go to a file, too, and must not run into the limit below.
-  constexpr int kBefore = 4000;
-  for (int i = 0; i < kBefore; i += 200) Log(path, i, i + 199);
+  Log(path, 0, 0);
   struct stat info = {};
   ASSERT_EQ(stat(path.c_str(), &info), 0);
   absl::StatusOr<std::unique_ptr<RoundLog>> log =
@@ -184,11 +181,11 @@ TEST(RoundLogTest, WhatCannotBeWrittenIsCountedAndForgiven) {
   // What is logged of it meanwhile has a file of its own, which is short.
   testing::internal::CaptureStderr();
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limited), 0);
-  (*log)->Append(SomeRound(kBefore));
+  (*log)->Append(SomeRound(1));
   while ((*log)->Status().errors == 0) {
   }
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &unlimited), 0);
-  (*log)->Append(SomeRound(kBefore + 1));
+  (*log)->Append(SomeRound(2));
   while ((*log)->Status().records == 0) {
   }
   log->reset();
@@ -196,10 +193,8 @@ TEST(RoundLogTest, WhatCannotBeWrittenIsCountedAndForgiven) {
               HasSubstr("1 rounds are missing from it so far"));
   const Contents contents = Read(path);
   EXPECT_TRUE(contents.status.ok()) << contents.status;
-  ASSERT_EQ(contents.rounds.size(), size_t{kBefore} + 1);
-  EXPECT_EQ(contents.rounds[kBefore - 1], kBefore - 1);
-  EXPECT_EQ(contents.rounds[kBefore], kBefore + 1);
-  EXPECT_EQ(contents.described.back(), kBefore + 1);
+  EXPECT_THAT(contents.rounds, ElementsAre(0, 2));
+  EXPECT_THAT(contents.described, ElementsAre(0, 2));
 }
 
 TEST(RoundLogTest, APathThatCannotBeWrittenIsNamed) {
