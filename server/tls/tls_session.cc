@@ -53,7 +53,7 @@ class OpensslSession : public TlsSession {
   }
 
   ssize_t Write(absl::string_view bytes) override {
-    AGG_DCHECK(SSL_is_init_finished(ssl_.get()));
+    AGG_DCHECK(over_ || SSL_is_init_finished(ssl_.get()));
     ERR_clear_error();
     const int count =
         SSL_write(ssl_.get(), bytes.data(),

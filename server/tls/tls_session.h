@@ -35,7 +35,7 @@ class TlsSession {
   // it is over, by the other end's word or by an error. Shakes hands first.
   virtual ssize_t Read(char* bytes, size_t num_bytes) = 0;
   // Encrypts at most kMaxWrite of them; the number, or below 0: it is over.
-  // REQUIRES: something has been read, so that hands are shaken.
+  // REQUIRES: something has been read, so that hands are shaken, or it is over.
   virtual ssize_t Write(absl::string_view bytes) = 0;
   // Says that no more comes, so that a cut answer is known for one.
   virtual void End() = 0;
