@@ -161,8 +161,9 @@ inline const char* PhaseName(PhaseKind kind) {
   return kPhaseNames[static_cast<size_t>(kind)];
 }
 
-// One phase of one round. Idempotent by (epoch, round, wave, kind): a repeat
-// gives the same result and changes nothing.
+// What a shard is asked to do. A phase of a round is idempotent by (epoch,
+// round, wave, kind): a repeat gives the same result and changes nothing. What a
+// job is, is set once more by a repeat, as ShardPeer says of each.
 struct Phase {
   PhaseKind kind = PhaseKind::kClose;
   uint64_t epoch = 0;
