@@ -161,9 +161,8 @@ inline const char* PhaseName(PhaseKind kind) {
   return kPhaseNames[static_cast<size_t>(kind)];
 }
 
-// What a shard is asked to do. A phase of a round is idempotent by (epoch,
-// round, wave, kind): a repeat gives the same result and changes nothing. What a
-// job is, is set once more by a repeat, as ShardPeer says of each.
+// What a shard is asked to do. A repeat gives the same result and changes
+// nothing: of (epoch, round, wave, kind), or of what the job is (ShardPeer).
 struct Phase {
   PhaseKind kind = PhaseKind::kClose;
   uint64_t epoch = 0;
