@@ -24,9 +24,7 @@ namespace agg {
 
 // Whether a phase of this process's own shard hangs. Nothing can stop a call of
 // a backend, so that the process has to end (P31); the coordinator's watch over
-// all shards is server/coordinator/peer_group.h.
-
-// Thread-compatible.
+// all shards is server/coordinator/peer_group.h. Thread-compatible.
 class HungPhase {
  public:
   explicit HungPhase(absl::Duration timeout) : timeout_(timeout) {}

@@ -29,10 +29,8 @@
 
 namespace agg {
 
-// Which address of its host a server listens on.
-
-// Loopback, unless `bind` (of --bind) names another. `address`: of the shard,
-// as others know it.
+// Which address of its host a server listens on. It is loopback, unless `bind`
+// (of --bind) names another. `address`: of the shard, as others know it.
 std::string BindHost(const Address& address, const std::string& bind);
 
 // INVALID_ARGUMENT if others could reach `host` without TLS, which `insecure`
@@ -46,9 +44,8 @@ bool IsInsecure(const std::string& host, bool tls);
 void WarnAboutBind(const Address& address, const std::string& host, bool tls);
 
 // A shard's place on the ring of second copies: its links to the shards behind
-// and before it, and what these get from it.
-
-// Connects when it is first used. Thread-safe.
+// and before it, and what these get from it. Connects when it is first used.
+// Thread-safe.
 class Neighbours {
  public:
   // `shards`: all addresses, two or more, by ordinal, called with `tls` and
@@ -100,11 +97,10 @@ class Neighbours {
 };
 
 // How much memory this process's shard may use, where the configuration leaves
-// it open.
-
-// `configured`, with 80% of what is there in place of a 0 (ARCHITECTURE.md,
-// decision 13). Logs both budgets, and warns if the device has less free memory
-// than its budget. Without a device, device_bytes stays as it is.
+// it open. Returns `configured`, with 80% of what is there in place of a 0
+// (ARCHITECTURE.md, decision 13). Logs both budgets, and warns if the device
+// has less free memory than its budget. Without a device, device_bytes stays as
+// it is.
 MemoryBudget CompleteBudget(const MemoryBudget& configured,
                             const HostMemory& host,
                             const DeviceMemoryUse& device);

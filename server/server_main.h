@@ -12,9 +12,7 @@ namespace agg {
 
 // Why the process is to end: a signal, an operator's drain request, a lost
 // device. Apart from the signals, of which the second one ends it at once: a
-// request of another kind is no signal.
-
-// Thread-safe.
+// request of another kind is no signal. Thread-safe.
 class StopRequest {
  public:
   // Never blocks. The first reason counts.

@@ -46,8 +46,7 @@ CallToken TokenFor(const std::string& token_file, const std::string& address,
 std::string LocalToken(const std::string& token_file);
 
 // TLS without a line of code: from the environment of a worker or a tool.
-
-// `tls`, with AGG_TLS_CA, AGG_TLS_CERTIFICATE, AGG_TLS_KEY and
+// Returns `tls`, with AGG_TLS_CA, AGG_TLS_CERTIFICATE, AGG_TLS_KEY and
 // AGG_TLS_SERVER_NAME in place of what is "". A certificate and its key come
 // together: neither is taken if the other one is set.
 TlsOptions WithTlsEnvironment(TlsOptions tls);
@@ -58,7 +57,7 @@ TlsOptions WithTlsEnvironment(TlsOptions tls);
 // Connects when first used. With `tls` the server's certificate has to be for
 // the host of `address`, which `target` is another way to, or for
 // tls.server_name. Its calls present the token of `token_file`
-// (worker_client/channel.h), where it may go there.
+// (above), where it may go there.
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target,
                                            const TlsOptions& tls,
                                            const std::string& token_file,

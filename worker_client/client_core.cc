@@ -1,4 +1,5 @@
-// Rows: pushed, committed, and taken care of until their outcome is known.
+// Rows: pushed, committed, and taken care of until their outcome is known. Also
+// pulls, reductions, and the seed.
 #include "worker_client/client_core.h"
 
 #include <algorithm>
@@ -825,9 +826,9 @@ absl::StatusOr<std::unique_ptr<VersionView>> ClientCore::PullView(
                                        [hold] { return hold->valid(); });
 }
 
-// The seed: pushed and committed by one worker, pulled by the others. Apart
-// from client_core.cc because other rules hold after a loss: a job that is
-// unseeded has forgotten what was pushed.
+// The seed: pushed and committed by one worker, pulled by the others. Other
+// rules hold here after a loss: a job that is unseeded has forgotten what was
+// pushed.
 
 namespace {
 

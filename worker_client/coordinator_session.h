@@ -1,5 +1,6 @@
-// A client's calls to the coordinator in one epoch; which epoch that is, and
-// what follows when it ends, is Membership's business.
+// A client's calls to the coordinator in one epoch, and what a person hears of
+// their outcomes; which epoch that is, and what follows when it ends, is
+// Membership's business.
 #ifndef AGG_WORKER_CLIENT_COORDINATOR_SESSION_H_
 #define AGG_WORKER_CLIENT_COORDINATOR_SESSION_H_
 
@@ -26,7 +27,6 @@
 namespace agg {
 
 // What a person wants to hear of rounds that went otherwise than expected.
-
 // Tells the first round that was skipped, and the first that has left out the
 // row of each rank; counts the others for the end. Thread-safe.
 class OutcomeWatch {

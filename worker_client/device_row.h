@@ -86,10 +86,9 @@ class DeviceRow {
   int64_t num_copies_ = 0;
 };
 
-// The caller's devices that copy to a shard's row on its device (P47).
-
-// The devices that copy to one shard's row. Add and the two questions, has and
-// has_any, are thread-safe; the rest is for one push at a time.
+// The caller's devices that copy to one shard's row on its device (P47). Add
+// and the two questions, has and has_any, are thread-safe; the rest is for one
+// push at a time.
 class RowDevices {
  public:
   // Adds the row as one of the devices sees it, for rows that begin from here
@@ -128,11 +127,10 @@ class RowDevices {
   std::map<int, std::shared_ptr<DeviceRow>> rows_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The float32 parameters in a shard's memory on a CUDA device (P48).
-
-// Parameters that are mapped for a device of the caller's: the one that has
-// them, or a peer of that. The shard overwrites them with another version in
-// each round, and says so before, by the generation. Thread-safe.
+// The float32 parameters in a shard's memory on a CUDA device (P48). They are
+// mapped for a device of the caller's: the one that has them, or a peer of
+// that. The shard overwrites them with another version in each round, and says
+// so before, by the generation. Thread-safe.
 class DeviceParameters {
  public:
   // Maps the parameters for `device`. `generation`: the descriptor of the page
@@ -198,9 +196,8 @@ class DeviceParameters {
 using ParametersByDevice = std::map<int, const DeviceParameters*>;
 
 // Memory of others that is registered with the driver when a device first
-// copies from or to it: what no device copies is not locked.
-
-// The registration of one mapping, which outlives this. Thread-safe.
+// copies from or to it: what no device copies is not locked. This is the
+// registration of one mapping, which outlives this. Thread-safe.
 class LazyRegistration {
  public:
   LazyRegistration(void* data, int64_t num_bytes,

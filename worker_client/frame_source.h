@@ -28,10 +28,9 @@
 
 namespace agg {
 
-// The memory of frames that gRPC may still read.
-
-// Keeps the buffers for narrowed rows, and counts the frames whose bytes gRPC
-// may still read. Reused from push to push. Thread-safe.
+// The memory of frames that gRPC may still read. Keeps the buffers for narrowed
+// rows, and counts the frames whose bytes gRPC may still read. Reused from push
+// to push. Thread-safe.
 class FrameMemory : public std::enable_shared_from_this<FrameMemory> {
  public:
   // The owner of one frame's bytes: counts the frame until it is released,
@@ -53,10 +52,8 @@ class FrameMemory : public std::enable_shared_from_this<FrameMemory> {
       ABSL_GUARDED_BY(mutex_);
 };
 
-// The message that commits a row.
-
-// But for the epoch, the session, the row's sums, the tensors that it lacks and
-// the traceparent.
+// The message that commits a row, but for the epoch, the session, the row's
+// sums, the tensors that it lacks and the traceparent.
 v1::CommitRequest CommitOf(const RowName& row, const PushInfo& info);
 
 // The frames of one push to one shard, which may grow while they are sent. A

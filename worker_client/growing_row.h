@@ -26,9 +26,8 @@
 
 namespace agg {
 
-// Lets any thread end the wait of the one that polls a completion queue.
-
-// Its event comes out of the queue with this object as the tag. Thread-safe.
+// Lets any thread end the wait of the one that polls a completion queue. Its
+// event comes out of the queue with this object as the tag. Thread-safe.
 class QueueWaker {
  public:
   // REQUIRES: the queue is drained before this is destroyed.

@@ -30,10 +30,9 @@
 
 namespace agg {
 
-// Says for what a client waits, often enough and not too often.
-
-// Tells on_event the reason at once, and again when it has changed. Looks at it
-// not more often than each kSayAgain. Thread-compatible.
+// Says for what a client waits, often enough and not too often. Tells on_event
+// the reason at once, and again when it has changed. Looks at it not more often
+// than each kSayAgain. Thread-compatible.
 class WaitReport {
  public:
   static constexpr absl::Duration kSayAgain = absl::Seconds(5);
@@ -53,11 +52,10 @@ class WaitReport {
   absl::Time next_ = absl::InfinitePast();
 };
 
-// How a client gets in again after the end of an epoch (P26). Apart from
-// JoinCall because here it has something to lose: its session, and what it
-// knows of its parameters.
-
-// Who comes back. REQUIRES: what is pointed to outlives the call.
+// Who comes back after the end of an epoch (P26). Unlike one who joins
+// by JoinJob, it has something to lose: its session, and what it knows of its
+// parameters.
+// REQUIRES: what is pointed to outlives the call.
 struct Returner {
   const ClientOptions* options = nullptr;
   ShardName coordinator;
@@ -89,22 +87,18 @@ absl::StatusOr<v1::JoinReply> ResumeJob(const Returner& returner,
 absl::Status TriedForRecovery(const absl::Status& failure,
                               const ClientOptions& options);
 
-// How a client gets in. Apart from coordinator_session.h because here nothing
-// exists yet that could be lost: a failure is waited out until connect_timeout.
-
 // What every Join of this client says.
 v1::JoinRequest MakeJoinRequest(const ClientOptions& options);
 
-// Joins as a worker, or as an observer asks for the job's description. Tries
-// again while the coordinator cannot be reached or waits for its shards, at
-// most for options.connect_timeout; options.on_event hears why. UNAVAILABLE
-// with the last reason when the time is over, and what the coordinator answers.
+// Gets a client in: nothing exists yet that could be lost. Joins as a worker,
+// or as an observer asks for the job's description. Tries again while the
+// coordinator cannot be reached or waits for its shards, at most for
+// options.connect_timeout; options.on_event hears why. UNAVAILABLE with the
+// last reason when the time is over, and what the coordinator answers.
 absl::StatusOr<v1::JoinReply> JoinJob(const ClientOptions& options,
                                       const ShardName& coordinator,
                                       grpc::Channel* channel,
                                       v1::Coordinator::StubInterface* stub);
-
-// Renews a worker's lease and hears the job's events.
 
 // What is held in one epoch.
 struct Lease {
@@ -137,12 +131,13 @@ struct LeaseOptions {
   std::function<absl::optional<Lease>(absl::Status)> on_lost;
 };
 
-// Holds the Attend stream open from a thread of its own, which is also what
-// polls gRPC while the trainer computes: every 20 ms, so that it does not stand
-// in the way of a thread that waits for a call. A lease is renewed at a third
-// of its time; a coordinator that answers no renewal for the time of a lease is
-// lost, and so is one that cannot be reached again within the window, or that
-// has said that it shuts down and ends the stream.
+// Renews a worker's lease and hears the job's events. Holds the Attend stream
+// open from a thread of its own, which is also what polls gRPC while the
+// trainer computes: every 20 ms, so that it does not stand in the way of a
+// thread that waits for a call. A lease is renewed at a third of its time; a
+// coordinator that answers no renewal for the time of a lease is lost, and so
+// is one that cannot be reached again within the window, or that has said that
+// it shuts down and ends the stream.
 class LeaseKeeper {
  public:
   explicit LeaseKeeper(LeaseOptions options);

@@ -21,7 +21,7 @@ namespace agg {
 
 // One operation of a client: its work, who runs it, and how it has ended. What
 // the handles of operation.h share.
-
+//
 //   open --Run--> running --the work returns--> done
 //     '------------Cancel, before any Run---------^
 //

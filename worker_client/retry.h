@@ -1,6 +1,6 @@
 // When a failed transfer is tried again, and for how long a job that has lost a
-// process is waited for. Pure, and apart from the streams: the time is an
-// argument.
+// process is waited for: this is pure, as the time is an argument. Also what
+// ends many calls at once, and what is said of a call that failed.
 #ifndef AGG_WORKER_CLIENT_RETRY_H_
 #define AGG_WORKER_CLIENT_RETRY_H_
 
@@ -24,9 +24,8 @@
 namespace agg {
 
 // Ends many calls at once, for one reason. Apart from the streams because all
-// of them end for the same reasons: the lease is gone, a shard is lost.
-
-// Holds a reason, OK at first. Thread-safe.
+// of them end for the same reasons: the lease is gone, a shard is lost. Holds a
+// reason, OK at first. Thread-safe.
 class CancelSource {
  public:
   CancelSource() = default;
@@ -94,9 +93,6 @@ constexpr absl::Time kAtOnce = absl::UnixEpoch();
 // queue is destroyed.
 void Drain(grpc::CompletionQueue* queue);
 
-// What the client says about a call that failed: gRPC's status as absl::Status
-// (proto/status_conversion.h), with the far end and advice.
-
 // The far end of a call, for messages.
 struct ShardName {
   int ordinal = 0;
@@ -107,11 +103,13 @@ struct ShardName {
 // "shard 1 (10.0.0.2:50051)".
 std::string ToString(const ShardName& shard);
 
-// Same code; the message says which shard, in which call, what it answered
-// and what to do about it. Where no connection could be made it makes one more
-// and says so if TLS is why (server/tls/tls_diagnosis.h): that blocks while the
-// name is resolved, and for a second. So who tries again converts what is said
-// or returned alone, where that can be known before.
+// What the client says about a call that failed, from gRPC's status
+// (proto/status_conversion.h). Same code; the message says which shard, in
+// which call, what it answered and what to do about it. Where no connection
+// could be made it makes one more and says so if TLS is why
+// (server/tls/tls_diagnosis.h): that blocks while the name is resolved, and for
+// a second. So who tries again converts what is said or returned alone, where
+// that can be known before.
 absl::Status FromGrpc(const grpc::Status& status, const ShardName& shard,
                       absl::string_view call);
 

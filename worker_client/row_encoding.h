@@ -72,7 +72,7 @@ EncodingLoss EncodeFloats(absl::Span<const float> gradient, DType dtype,
 // below the last included one's shows it, too, and so does one of the same
 // round by another session. (By the same session it is a row that cannot
 // count.)
-
+//
 // 8 bytes for each element. Thread-compatible: Begin and ResidualOf are called
 // by who pushes, one push after the other. Settle and Forget only write down
 // what Begin does later: the lock that is held for them and for Begin is all
@@ -118,9 +118,8 @@ std::unique_ptr<ErrorFeedback> MakeErrorFeedback(const Manifest& manifest,
                                                  DType push_dtype,
                                                  absl::optional<bool> wanted);
 
-// Counts what rounding a row to the job's push_dtype loses.
-
-// The losses of one row, whose slices may be rounded again (for a retry, or by
+// Counts what rounding a row to the job's push_dtype loses. These are the
+// losses of one row, whose slices may be rounded again (for a retry, or by
 // another way): each slice counts once. Thread-safe.
 class EncodingTally {
  public:

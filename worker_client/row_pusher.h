@@ -34,9 +34,8 @@
 
 namespace agg {
 
-// Whose turn it is to push: one at a time, and who waits can be cancelled.
-
-// A lock for as long as bytes travel, which may be for minutes. Thread-safe.
+// Whose turn it is to push: one at a time, and who waits can be cancelled. It
+// is a lock for as long as bytes travel, which may be for minutes. Thread-safe.
 class ABSL_LOCKABLE PushTurn {
  public:
   PushTurn() = default;

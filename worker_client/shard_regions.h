@@ -48,10 +48,9 @@ struct RegionAnswer {
 absl::StatusOr<RegionAnswer> AskForRegions(const std::string& name,
                                            const v1::RegionRequest& request);
 
-// A worker's row in a shard's memory, where it writes its gradient (P39).
-
-// A worker's row at one shard. From Begin on, what follows is for one push at a
-// time; the rest is thread-safe, but for RowDevices's own rules.
+// A worker's row in a shard's memory, where it writes its gradient (P39). From
+// Begin on, what follows is for one push at a time; the rest is thread-safe,
+// but for RowDevices's own rules.
 class RowRegion {
  public:
   // Maps what `reply` says of the row of `shard`. INTERNAL: it is not of
@@ -128,11 +127,9 @@ class RowRegion {
   RowDevices devices_;
 };
 
-// A shard's memory in which published versions lie (P40).
-
-// A region that is mapped to be read. The shard overwrites it with another
-// version when it needs the memory, and says so before, by the generation.
-// Thread-safe.
+// A shard's memory in which published versions lie (P40). It is mapped to be
+// read. The shard overwrites it with another version when it needs the memory,
+// and says so before, by the generation. Thread-safe.
 class VersionRegion {
  public:
   // Errors of SharedMemory::Map; INTERNAL: a size that no region has.

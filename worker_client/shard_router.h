@@ -97,10 +97,9 @@ class ShardRouter {
   absl::flat_hash_map<std::string, int> index_of_;  // of tensors, by name
 };
 
-// Where whole tensors lie in memory that holds slices.
-
-// The first element of each tensor of float32, in manifest order; null for one
-// without elements. `slices`: the address of each of the job's slices.
+// Where whole tensors lie in memory that holds slices. Returns the first
+// element of each tensor of float32, in manifest order; null for one without
+// elements. `slices`: the address of each of the job's slices.
 // FAILED_PRECONDITION naming a tensor whose slices do not lie one behind the
 // other, as those of a large one on several shards.
 absl::StatusOr<std::vector<const float*>> TensorPlaces(

@@ -28,11 +28,9 @@
 
 namespace agg {
 
-// How far a device had been given work when a tensor came. Apart from who asks:
-// the driver says whether it has got there, and nobody waits in the driver for
-// what a caller's stream may never do.
-
-// Thread-safe.
+// How far a device had been given work when a tensor came. It is apart from who
+// asks: the driver says whether it has got there, and nobody waits in the
+// driver for what a caller's stream may never do. Thread-safe.
 class DeviceMark {
  public:
   // `event` has been recorded, and is not recorded again.
@@ -58,12 +56,11 @@ class DeviceMark {
 // Several tensors may have one; null: of the host's memory.
 using SharedMark = std::shared_ptr<const DeviceMark>;
 
-// Waits for what callers have given their devices to do, within limits. The
-// driver's own waits have none.
-
-// How long to sleep between two questions to the driver, as nobody is woken for
-// a mark: a 16th of what was waited, so that a short wait ends soon and a long
-// one costs little. Thread-compatible.
+// The waits for what callers have given their devices to do have limits; the
+// driver's own waits have none. This says how long to sleep between two
+// questions to the driver, as nobody is woken for a mark: a 16th of what was
+// waited, so that a short wait ends soon and a long one costs little.
+// Thread-compatible.
 class MarkPauses {
  public:
   static constexpr absl::Duration kShortest = absl::Microseconds(5);
@@ -174,9 +171,8 @@ class TensorDevices {
 // Returns a driver's failure as calls of the client tell it: INTERNAL.
 absl::Status DeviceError(const absl::Status& status);
 
-// A copy on the host of what is in a CUDA device's memory.
-
-// In pinned memory, as long as this lives.
+// A copy on the host of what is in a CUDA device's memory. It is in pinned
+// memory, as long as this lives.
 class PinnedCopy {
  public:
   // REQUIRES: devices outlives this, and is not null where Take is called.
@@ -197,10 +193,8 @@ class PinnedCopy {
   std::unique_ptr<PinnedHostMemory> memory_;
 };
 
-// Tensors that were bound to the job's, with the devices that have them. Apart
-// from tensor_devices.h, which knows of no manifest.
-
-// Tensors in the manifest's order, and which device has each.
+// Tensors that were bound to the job's, in the manifest's order, and which
+// device has each.
 template <typename View>
 struct BoundViews {
   BoundViews(absl::Span<const View> bound)  // NOLINT: all are on the host

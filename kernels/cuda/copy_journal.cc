@@ -1,5 +1,5 @@
-// A list in the order of the copies. It stays short: copies that have been
-// waited for leave it.
+// Joins spans that are neighbours, and keeps a list in the order of the copies.
+// The list stays short: copies that have been waited for leave it.
 #include "kernels/cuda/copy_journal.h"
 
 #include <algorithm>

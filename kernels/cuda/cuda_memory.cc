@@ -1,5 +1,5 @@
-// The calls that allocate. Memory that has run out is RESOURCE_EXHAUSTED,
-// with the number of bytes.
+// The calls that allocate, wait, pin and copy. Memory that has run out is
+// RESOURCE_EXHAUSTED, with the number of bytes.
 #include "kernels/cuda/cuda_memory.h"
 
 #include <sys/mman.h>

@@ -29,8 +29,8 @@ namespace agg::cuda {
 
 // ----------------------------------------------------------------------------
 // What a lane does with the elements that it has loaded: multiplies them into
-// its entries of the tile pairs' C, and leaves those in shared memory. Apart
-// from the kernels, which say who loads what (gram_kernel.cu).
+// its entries of the tile pairs' C, and leaves those in shared memory. The
+// kernels below say who loads what.
 //
 // The products themselves are in device_ops.cuh. All pairs go through the tall
 // ones, whatever the panel, so that equal rows have equal entries.

@@ -1,4 +1,5 @@
-// Retains and releases; a thread's contexts are a stack.
+// Retains and releases; a thread's contexts are a stack. Registers memory of
+// others with the driver.
 #include "kernels/device_memory/device_context.h"
 
 #include <cstddef>

@@ -1,6 +1,7 @@
 // Where every call of every service comes in: who calls, and may they (P45).
-// Refusals are counted and audited here; what a connection says of its other
-// end is server/rpc's to know (admit_call.h).
+// Refusals are counted and audited here, and open calls are checked again when
+// credentials have changed; what a connection says of its other end is
+// server/rpc's to know (admit_call.h).
 #ifndef AGG_SERVER_ACCESS_CALLER_GATE_H_
 #define AGG_SERVER_ACCESS_CALLER_GATE_H_
 

@@ -1,5 +1,5 @@
 // Who a caller is, of what its connection proves: the identities of the
-// configuration.
+// configuration, and who is kept out although its credential is valid.
 #ifndef AGG_SERVER_ACCESS_IDENTITIES_H_
 #define AGG_SERVER_ACCESS_IDENTITIES_H_
 

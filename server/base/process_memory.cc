@@ -1,5 +1,6 @@
-// Settings of glibc's malloc: it would give each large message's pages back,
-// and take new ones for the next. Apart because they are not portable.
+// Settings of glibc's malloc, which would otherwise give each large message's
+// pages back and take new ones for the next; and an allocation that fails with
+// a status.
 #include "server/base/process_memory.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Names of checkpoints and their files, and what has to agree within a manifest
-// and between a manifest and a job. Pure.
+// Names of checkpoints and their files, what has to agree within a manifest and
+// between a manifest and a job, and a manifest as text. Pure.
 #include "server/checkpoint/checkpoint_manifest.h"
 
 #include <cstdint>

@@ -1,5 +1,6 @@
-// What a checkpoint is, as plain values: the content of its manifest.json, and
-// the names of its folder and its files (server/checkpoint/README.md 1).
+// What a checkpoint is, as plain values: the content of its manifest.json, as
+// text too, and the names of its folder and its files
+// (server/checkpoint/README.md 1). Also how far one is that is being written.
 #ifndef AGG_SERVER_CHECKPOINT_CHECKPOINT_MANIFEST_H_
 #define AGG_SERVER_CHECKPOINT_CHECKPOINT_MANIFEST_H_
 

@@ -1,6 +1,6 @@
 // Adasum's coefficients from a Gram matrix: the recursion of
-// server/combine/README.md 3.4,
-// equal to Horovod's pairwise tree on the vectors themselves.
+// server/combine/README.md 3.4, equal to Horovod's pairwise tree on the vectors
+// themselves; and the rules adasum and adasum_counted.
 #ifndef AGG_SERVER_COMBINE_ADASUM_H_
 #define AGG_SERVER_COMBINE_ADASUM_H_
 
@@ -59,13 +59,11 @@ class AdasumSolver {
   AdasumBuffers<__float128> compensated_;
 };
 
-// The rules adasum and adasum_counted: the solver of adasum.h behind the
-// interface of rules. Apart from it, since orthogonality needs the solver
-// whatever the rule.
-
-// Horovod's Adasum (server/combine/README.md 3.1 and 3.2). The squared norm is
-// the recursion's root, kappa its cancellation; on a compensated Gram matrix
-// both come from the wider arithmetic.
+// The rules adasum and adasum_counted: the solver behind the interface of
+// rules. The solver is a class of its own, since orthogonality needs it
+// whatever the rule. This is Horovod's Adasum (server/combine/README.md 3.1 and
+// 3.2). The squared norm is the recursion's root, kappa its cancellation; on a
+// compensated Gram matrix both come from the wider arithmetic.
 class AdasumRule : public CombinationRule {
  public:
   RuleResult Combine(const RuleInput& input, RuleState* state,

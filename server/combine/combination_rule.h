@@ -23,10 +23,8 @@ struct RuleState {
 };
 
 // What a job may choose about the rule AdaCons. Apart from adacons.h, since the
-// interface of all rules hands it on.
-
-// What the combined unit gradients are multiplied by
-// (server/combine/README.md 4.3).
+// interface of all rules hands it on. What the combined unit gradients are
+// multiplied by (server/combine/README.md 4.3).
 enum class AdaconsRescale : uint8_t { kNone, kMeanNorm, kMatchMean };
 
 struct AdaconsOptions {
@@ -37,7 +35,6 @@ struct AdaconsOptions {
 
 // What a job may choose about the rule geometric_median. Apart from
 // geometric_median.h, since the interface of all rules hands it on.
-
 struct GeometricMedianOptions {
   int32_t iterations = 64;  // at most, of Weiszfeld's algorithm; >= 1
   // Distances count as at least this part of the rows' median norm, in
@@ -47,7 +44,6 @@ struct GeometricMedianOptions {
 
 // What a job may choose about the rules krum and multi_krum. Apart from krum.h,
 // since the interface of all rules hands it on.
-
 struct KrumOptions {
   // f: rows that may be anything, >= 0. The guarantee needs P >= 2 f + 3.
   int32_t byzantine_workers = 1;

@@ -1,5 +1,7 @@
-// The order of a decision: exclude rows, combine, clip, scale the step. What
-// each part computes is in its own file.
+// The order of a decision: exclude rows, combine, clip, scale the step.
+// RuleRunner runs a rule on each segment, and orthogonality is reported last.
+// What the rules, the outlier test and the step scales compute is in files of
+// their own.
 #include "server/combine/decision.h"
 
 #include <cfloat>

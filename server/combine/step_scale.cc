@@ -1,5 +1,6 @@
 // AdaScale in three steps: a round's estimate of noise and signal, their
-// running averages, and the gain made of these.
+// running averages, and the gain made of these. Also the schedule's learning
+// rate and the factor of clipping.
 #include "server/combine/step_scale.h"
 
 #include <algorithm>

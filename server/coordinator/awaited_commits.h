@@ -1,5 +1,6 @@
 // Commits that came with the last frame of a row, while not all shards have
-// reported the row as complete (P41).
+// reported the row as complete (P41); and which waves of a pipelined round may
+// run (P43).
 #ifndef AGG_SERVER_COORDINATOR_AWAITED_COMMITS_H_
 #define AGG_SERVER_COORDINATOR_AWAITED_COMMITS_H_
 
@@ -17,10 +18,7 @@
 
 namespace agg {
 
-// A pipelined round from its first wave on: which rows each wave has, and when
-// it may run (P43). A pure state machine.
-
-// A row of the round, as far as all shards have it.
+// A row of a pipelined round, as far as all shards have it.
 struct WaveRow {
   int32_t rank = 0;
   uint64_t session = 0;
@@ -28,7 +26,8 @@ struct WaveRow {
   int waves = 0;  // so many of the first ones are complete
 };
 
-// Thread-compatible.
+// A pipelined round from its first wave on: which rows each wave has, and when
+// it may run (P43). A pure state machine. Thread-compatible.
 class OpenWaves {
  public:
   // REQUIRES: num_waves > 0; rows ascend by rank.

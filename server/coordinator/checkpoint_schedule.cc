@@ -1,4 +1,5 @@
-// The manifest travels as text, so that each folder gets the same bytes.
+// Decides when a checkpoint is due, by the versions and the time since the last
+// attempt, and whether a shard that is to be stopped waits for one.
 #include "server/coordinator/checkpoint_schedule.h"
 
 #include <cstdint>
@@ -16,9 +17,6 @@
 
 namespace agg {
 
-// Counts from the last attempt, so that a disk that fails is tried again when
-// the next one is due and not at once.
-
 void CheckpointSchedule::Begin(const VersionId& id,
                                const std::optional<VersionId>& restored,
                                absl::Time now, bool borrowed) {
@@ -34,6 +32,8 @@ void CheckpointSchedule::Begin(const VersionId& id,
   sealed_at_ = now;
 }
 
+// Counts from the last attempt, so that a disk that fails is tried again when
+// the next one is due and not at once.
 bool CheckpointSchedule::Due(const VersionId& id, bool finished,
                              absl::Time now) const {
   if (!enabled()) return false;
@@ -136,9 +136,6 @@ CheckpointStatus CheckpointSchedule::Status(absl::Time now) const {
   return status;
 }
 
-// With second copies a checkpoint is taken as well: all shards may be stopped
-// at once, and the first one's stop releases all of them.
-
 void Handover::Add(uint64_t epoch, int ordinal) {
   if (epoch < epoch_) return;
   if (epoch > epoch_) {
@@ -154,6 +151,8 @@ void Handover::StandStill(absl::Time now) {
   if (deadline_ == absl::InfiniteFuture()) deadline_ = now + kLimit;
 }
 
+// With second copies a checkpoint is taken as well: all shards may be stopped
+// at once, and the first one's stop releases all of them.
 Handover::Step Handover::Next(const CheckpointSchedule& checkpoints,
                               const VersionId& id, absl::Time now) const {
   AGG_DCHECK(epoch_ != 0);

@@ -76,6 +76,7 @@ std::optional<absl::StatusOr<TakenCheckpoint>> CheckpointTask::Look() {
   return taken;
 }
 
+// The manifest travels as text, so that each folder gets the same bytes.
 absl::Status CheckpointTask::Seal() {
   Phase phase = PhaseOf(PhaseKind::kSeal, epoch_);
   phase.checkpoint = CheckpointManifestJson(manifest_);

@@ -1,5 +1,6 @@
 // Three questions, one after the other: may round 0 begin, are enough workers
-// in, and is the round complete?
+// in, and is the round complete? ArrivalTimes takes a timeout from earlier
+// rounds, and counts who was late.
 #include "server/coordinator/close_policy.h"
 
 #include <algorithm>

@@ -83,9 +83,6 @@ absl::Duration TimeoutOf(const CloseOptions& options,
 CloseDecision DecideClose(const CloseOptions& options,
                           const CloseSnapshot& snapshot, absl::Time now);
 
-// When the rows of the last rounds came: what a round_timeout can be taken
-// from, and which workers are late as a habit. Pure: all times are given.
-
 // A row that a round closed with.
 struct RowArrival {
   int32_t rank = 0;
@@ -99,7 +96,9 @@ struct RankArrivals {
   absl::Duration lateness;  // median of its last rows, late ones included
 };
 
-// A row's lateness is its commit's time less that of the first commit of its
+// When the rows of the last rounds came: what a round_timeout can be taken
+// from, and which workers are late as a habit. Pure: all times are given. A
+// row's lateness is its commit's time less that of the first commit of its
 // round: what all workers wait for together (a slow pull, an evaluation in
 // each) makes nobody late. A late row's lateness counts like the others', once
 // it comes; else the timeout would shorten itself, as it would see only the

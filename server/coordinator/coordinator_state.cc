@@ -624,9 +624,6 @@ Handover::Step CoordinatorState::NextHandover(absl::Time now) const {
   return handover_.Next(checkpoints_, job_->id(), now);
 }
 
-// Commits and leaves as a CoordinatorState takes them: commits that come too
-// late are noted, those that came with a frame wait for reports (P41).
-
 namespace {
 
 CompleteRow RowOf(const CommitCall& call) {
@@ -635,6 +632,8 @@ CompleteRow RowOf(const CommitCall& call) {
 
 }  // namespace
 
+// Notes a commit that comes too late; one that came with a frame waits for
+// reports (P41).
 OutcomeAnswer CoordinatorState::Commit(const CommitCall& call, absl::Time now) {
   AGG_DCHECK(job_ != nullptr);
   const std::optional<int32_t> late = job_->TooLate(call);

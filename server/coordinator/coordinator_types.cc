@@ -1,5 +1,5 @@
-// What the coordinator is configured with, what it is asked and what it
-// answers: plain values.
+// The words for ends of sessions, a name for labels and a sentence for the log;
+// and the checks of what a worker says.
 #include "server/coordinator/coordinator_types.h"
 
 #include <cstddef>
@@ -10,8 +10,6 @@
 #include "server/base/field_error.h"
 
 namespace agg {
-
-// The words for ends of sessions: a name for labels and a sentence for the log.
 
 std::string WhatHappened(const Departure& departure,
                          const CoordinatorOptions& options) {

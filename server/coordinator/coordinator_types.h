@@ -268,10 +268,8 @@ struct JobEvent {
   std::string message;
 };
 
-// Ends of sessions, as operators hear of them. Apart from JobState, which
-// collects them, and from CoordinatorState, which writes them to the log.
-
-// Why a session is over.
+// Why a session is over, as operators hear of it. Apart from JobState, which
+// collects such ends, and from CoordinatorState, which writes them to the log.
 enum class DepartureKind : uint8_t {
   kLeft,          // by itself
   kLeaseExpired,  // nothing was heard of the worker for the whole lease

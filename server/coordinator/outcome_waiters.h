@@ -1,5 +1,7 @@
 // The long polls: who waits for the outcome of which round. They are bounded,
-// since each keeps memory that a peer asks for.
+// since each keeps memory that a peer asks for. Also the Attend streams of
+// sessions, answers that wait for the shards, and callbacks that wait until a
+// lock is released.
 #ifndef AGG_SERVER_COORDINATOR_OUTCOME_WAITERS_H_
 #define AGG_SERVER_COORDINATOR_OUTCOME_WAITERS_H_
 
@@ -21,11 +23,10 @@
 
 namespace agg {
 
-// Callbacks that wait until a lock is released.
-
-// Whoever changes state under a lock collects here what others have to hear,
-// and calls Run after the lock is released: a callback may take locks of its
-// own, or call back. Thread-compatible.
+// Callbacks that wait until a lock is released. Whoever changes state under a
+// lock collects here what others have to hear, and calls Run after the lock is
+// released: a callback may take locks of its own, or call back.
+// Thread-compatible.
 class DeferredCalls {
  public:
   void Add(std::function<void()> call) { calls_.push_back(std::move(call)); }
@@ -66,12 +67,11 @@ class ABSL_SCOPED_LOCKABLE TellingLock {
 };
 
 // Which sessions attend: who holds an Attend stream open, and where events for
-// a session go. The one place that knows.
-
-// A worker that reconnects opens its next stream before the server has noticed
-// the end of the former one. So a session may have several streams, of which
-// the newest speaks for it (P33): it gets the events, and the session attends
-// until that one ends. Older ones are forgotten. Thread-compatible.
+// a session go. The one place that knows. A worker that reconnects opens its
+// next stream before the server has noticed the end of the former one. So a
+// session may have several streams, of which the newest speaks for it (P33): it
+// gets the events, and the session attends until that one ends. Older ones are
+// forgotten. Thread-compatible.
 class EventStreams {
  public:
   using EventCallback = std::function<void(const JobEvent&)>;
@@ -101,9 +101,8 @@ class EventStreams {
 };
 
 // Answers that go out when all shards keep what they say (P50): so that no
-// process that is lost behind one takes it along.
-
-// Thread-compatible. Each `done` is called once, by what the methods return.
+// process that is lost behind one takes it along. Thread-compatible. Each
+// `done` is called once, by what the methods return.
 class KeptAnswers {
  public:
   using Done = std::function<void(const absl::Status&)>;

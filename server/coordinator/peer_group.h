@@ -1,4 +1,5 @@
-// All shards of the job at once: one call each, in parallel.
+// All shards of the job at once: one call each, in parallel. Also which shards
+// are waited for, and the news of shards for a coordinator.
 #ifndef AGG_SERVER_COORDINATOR_PEER_GROUP_H_
 #define AGG_SERVER_COORDINATOR_PEER_GROUP_H_
 
@@ -21,10 +22,6 @@
 
 namespace agg {
 
-// Which shards a phase waits for, and since when: for the deadline of a phase
-// and for people who look. Apart from RoundEngine because the loop that runs
-// the engine is what may be stuck.
-
 // A shard that has taken longer for a phase than it may without progress.
 struct LatePhase {
   int shard = 0;
@@ -34,7 +31,9 @@ struct LatePhase {
   std::string text;
 };
 
-// Thread-safe.
+// Which shards a phase waits for, and since when: for the deadline of a phase
+// and for people who look. Apart from RoundEngine because the loop that runs
+// the engine is what may be stuck. Thread-safe.
 class PhaseWatch {
  public:
   // `shards`: their names, by ordinal. `clock` outlives it, and should leave
@@ -91,10 +90,9 @@ class PhaseWatch {
 };
 
 // Hands news of shards (one is lost, is being stopped, has rows completely) on
-// to a coordinator while there is one.
-
-// Peers outlive the coordinator and may call from any thread at any time; so
-// they hold this object, shared, and not the coordinator. Thread-safe.
+// to a coordinator while there is one. Peers outlive the coordinator and may
+// call from any thread at any time; so they hold this object, shared, and not
+// the coordinator. Thread-safe.
 class ShardEvents {
  public:
   using Callback = std::function<void(uint64_t epoch, const absl::Status&)>;

@@ -406,8 +406,9 @@ absl::Status Recovery::GiveSessions(const Attempt& attempt) {
   return context_->peers.ForEach([&](int ordinal, ShardPeer* peer) {
     absl::Status status = peer->SetFacts(epoch, facts);
     for (const SessionChange& change : changes) {
-      // As before a Join (P32): memory takes as long as it takes, and
-      // SetSession has a deadline. One row at a time, so that each is progress.
+      // As before a Join (P32): memory takes as long as it takes, and the
+      // phase kSetSession has a deadline. One row at a time, so that each is
+      // progress.
       if (status.ok() && !change.remove) {
         const PhaseWatch::Call call(&context_->phase_watch, ordinal,
                                     "reserve_row", epoch);

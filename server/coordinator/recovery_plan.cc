@@ -1,7 +1,6 @@
 // The resolution, in the order of P18: which copies count, the newest of them
 // as the base, who stands at it or steps to it, then forward for all or back
-// for all. tests/sim/README.md 2.2 says why this is right. Members and facts
-// have a file of their own, since they do not depend on copies.
+// for all. tests/sim/README.md 2.2 says why this is right.
 #include "server/coordinator/recovery_plan.h"
 
 #include <algorithm>

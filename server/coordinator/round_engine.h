@@ -134,9 +134,8 @@ class OrthogonalityTask {
 };
 
 // What the waves of a round have computed, and what is to be said of all of it
-// (P43): a pure collection.
-
-// Rows are indices of the round's committed rows, ascending. Thread-compatible.
+// (P43): a pure collection. Rows are indices of the round's committed rows,
+// ascending. Thread-compatible.
 class WavedRound {
  public:
   explicit WavedRound(size_t num_rows) : num_left_out_(num_rows) {}

@@ -268,7 +268,6 @@ RoundResult OutcomeOf(const RoundReport& report) {
 }
 
 // A bounded list: what is older is in the round log, if there is one.
-
 void RecentRounds::Add(const RoundReport& report, const RoundResult& outcome,
                        absl::Time ended_at) {
   const PhaseDurations& took = report.durations;

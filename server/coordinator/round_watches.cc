@@ -1,6 +1,5 @@
-// What is waited for, by the first that applies: workers to join, the seed,
-// more workers than the floor has, rows. A text is said again only when that
-// has changed.
+// Counts and compares what rounds say, and makes the sentences about it. A
+// watch writes to the log when what it sees has changed.
 #include "server/coordinator/round_watches.h"
 
 #include <algorithm>
@@ -17,8 +16,6 @@
 #include "server/base/log.h"
 
 namespace agg {
-
-// Sorting, and one sentence.
 
 namespace {
 
@@ -121,12 +118,10 @@ std::string ReplicaWatch::FailureText() const {
   return absl::StrCat("it failed: ", Text(), " (on_divergence)");
 }
 
-// The words are in one place, so that the log, the status and the error of a
-// worker's call say the same.
-
 namespace {
 
-// "1 of at least 2 workers (min_workers)".
+// "1 of at least 2 workers (min_workers)". The words are in one place, so that
+// the log, the status and the error of a worker's call say the same.
 std::string Count(int32_t num_in, const CloseOptions& options) {
   return absl::StrCat(num_in, " of at least ", options.min_workers,
                       " workers (min_workers)");
@@ -175,8 +170,6 @@ std::string FloorWatch::FailureText() const {
       "it failed: for ", absl::FormatDuration(options_.floor_timeout),
       " (floor_timeout_seconds) there were only ", Count(num_in_, options_));
 }
-
-// Counting, and the sentences about the count.
 
 namespace {
 
@@ -250,12 +243,11 @@ std::string SkippedRun::FailureText() const {
                       last_reason_, kAdvice);
 }
 
-// Skipped rounds have their own count, SkippedRun.
-
 namespace {
 
 // Whether outliers, too few rows to judge them or for Krum, or what narrowing
-// loses are all there is to say.
+// loses are all there is to say. Skipped rounds have their own count,
+// SkippedRun.
 bool IsUsual(const RoundReport& report) {
   const Decision& decision = report.decision;
   const OutlierReport& outliers = decision.outliers;
@@ -368,6 +360,8 @@ std::string RanksText(const std::vector<int32_t>& ranks) {
   return text;
 }
 
+// Says what is waited for, by the first that applies: workers to join, the
+// seed, more workers than the floor has, rows.
 std::string WaitingText(const Waiting& waiting, absl::Time now) {
   switch (PhaseOf(waiting)) {
     case kJoins: {
@@ -404,6 +398,7 @@ std::string WaitingText(const Waiting& waiting, absl::Time now) {
   }
 }
 
+// What is waited for, as far as a text is said anew when it changes.
 WaitingReport::Key WaitingReport::KeyOf(const Waiting& waiting) {
   const WaitKind phase = PhaseOf(waiting);
   switch (phase) {

@@ -16,15 +16,10 @@
 
 namespace agg {
 
-// Whether workers that step the parameters themselves still have the same ones.
-// Apart from ReplicaGroups, which is pure: this remembers, and writes to the
-// log.
-
 // Which workers have the same parameters, where the workers themselves step
-// them: a pure function of what their commits said (P49).
-
-// Groups the workers of one round by their parameters. Workers that sent no
-// digest are in none of the groups.
+// them: a pure function of what their commits said (P49). Groups the workers of
+// one round by their parameters. Workers that sent no digest are in none of the
+// groups.
 struct ReplicaGroups {
   // Ranks with the same digest, ascending; the largest group first, of equal
   // ones the one with the lowest rank.
@@ -42,7 +37,9 @@ struct ReplicaGroups {
 // Groups the workers by the report's parameters_digests.
 ReplicaGroups GroupReplicas(const RoundReport& report);
 
-// Watches one epoch. Thread-compatible.
+// Whether workers that step the parameters themselves still have the same ones.
+// ReplicaGroups is pure; this remembers, and writes to the log. Watches one
+// epoch. Thread-compatible.
 class ReplicaWatch {
  public:
   // A digest is of a part of the parameters, another one in each round (P49): a
@@ -70,10 +67,9 @@ class ReplicaWatch {
   uint64_t last_round_ = 0;  // that had a difference
 };
 
-// Whether a job has fewer workers than its floor, and since when. Apart from
-// the close policy, which is pure: this remembers, and writes to the log.
-
-// Watches one epoch. Thread-compatible.
+// Whether a job has fewer workers than its floor, and since when. The close
+// policy is pure; this remembers, and writes to the log. Watches one epoch.
+// Thread-compatible.
 class FloorWatch {
  public:
   explicit FloorWatch(const CloseOptions& options) : options_(options) {}
@@ -96,10 +92,9 @@ class FloorWatch {
 };
 
 // How many rounds in a row brought nothing, and what is said of it: they were
-// skipped, or their parameters are not finite. Apart from the round's report,
-// which knows one round only.
-
-// Counts the rounds of one epoch: a new seed begins anew. Thread-compatible.
+// skipped, or their parameters are not finite. A round's report knows one round
+// only. Counts the rounds of one epoch: a new seed begins anew.
+// Thread-compatible.
 class SkippedRun {
  public:
   // The job is to end after `max_rounds` such rounds in a row; 0: never.
@@ -138,14 +133,12 @@ class SkippedRun {
   uint64_t num_after_ = 0;
 };
 
-// Which rounds' messages get a line in the log.
-
 // A worker that is an outlier is mostly one round after round, and so are rows
 // too few for Krum or to judge outliers: a round that has nothing else to say
 // gets no line until so long after the last such line.
 inline constexpr absl::Duration kUsualLineInterval = absl::Seconds(10);
 
-// Thread-compatible.
+// Which rounds' messages get a line in the log. Thread-compatible.
 class RepeatedMessages {
  public:
   // The line about a round that `run` has noted and that ended `now`; "": it
@@ -158,13 +151,11 @@ class RepeatedMessages {
   uint64_t unsaid_ = 0;  // such rounds since, without a line
 };
 
-// When a round's message says that workers' rows are equal.
-
 // One round with equal rows may be chance, or a first step from the same
 // batch; so many in a row are not.
 inline constexpr int kEqualRowsRounds = 3;
 
-// Thread-compatible.
+// When a round's message says that workers' rows are equal. Thread-compatible.
 class EqualRowsRun {
  public:
   // Whether this applied round's message is to name its equal rows: the

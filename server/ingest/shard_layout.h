@@ -1,6 +1,7 @@
-// How one shard lays its slices out in memory. Gradient rows, parameters,
-// optimizer state and snapshots have the same layout, so that one range means
-// the same elements in all of them.
+// How one shard lays its slices out in memory, and where the waves of a
+// pipelined round lie there. Gradient rows, parameters, optimizer state and
+// snapshots have the same layout, so that one range means the same elements in
+// all of them.
 #ifndef AGG_SERVER_INGEST_SHARD_LAYOUT_H_
 #define AGG_SERVER_INGEST_SHARD_LAYOUT_H_
 

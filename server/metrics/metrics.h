@@ -1,5 +1,5 @@
-// What Prometheus gets from one agg_server process. README.md lists every
-// series.
+// What Prometheus gets from one agg_server process, of rounds and of everything
+// else, such as the certificates in use. README.md lists every series.
 #ifndef AGG_SERVER_METRICS_METRICS_H_
 #define AGG_SERVER_METRICS_METRICS_H_
 

@@ -1,6 +1,7 @@
 // What scrapes see of the rounds so far, as one plain value that is made from
-// the one before it and a round's report. Apart from Prometheus, so that it can
-// be tested without it.
+// the one before it and a round's report; with the options of the metrics, and
+// how far norms lie from the others. Apart from Prometheus, so that it can be
+// tested without it.
 #ifndef AGG_SERVER_METRICS_ROUND_STATE_H_
 #define AGG_SERVER_METRICS_ROUND_STATE_H_
 

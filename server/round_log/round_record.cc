@@ -220,9 +220,6 @@ RunDescription FromProto(const v1::RunDescription& run) {
   return result;
 }
 
-// A log may come from another release or be damaged: nothing here relies on
-// lists that fit together.
-
 namespace {
 
 void SetRows(const v1::RoundLogRecord& record, RoundReport* report) {
@@ -329,6 +326,8 @@ void SetTimes(const v1::RoundLogRecord& record, RoundReport* report) {
 
 }  // namespace
 
+// A log may come from another release or be damaged: nothing here relies on
+// lists that fit together.
 RoundReport FromProto(const v1::RoundLogRecord& record) {
   RoundReport report;
   report.epoch = record.epoch();

@@ -1,4 +1,6 @@
-// Round reports as records of the round log (proto/round_log.proto), and back.
+// Round reports, and the description of a run, as records of the round log
+// (proto/round_log.proto), and back. Also the fields that the numbers of a
+// round have there.
 #ifndef AGG_SERVER_ROUND_LOG_ROUND_RECORD_H_
 #define AGG_SERVER_ROUND_LOG_ROUND_RECORD_H_
 

@@ -36,19 +36,17 @@ std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>
 NoteCertificates(std::shared_ptr<OpenConnections> connections);
 
 // Counts the calls of a gRPC server, of all services alike: each ends with one
-// status, which gRPC shows to an interceptor before it is sent.
-
-// Makes an interceptor for a server that declares the methods of
-// proto/agg.proto and, with `admin`, of proto/admin.proto, and counts every
-// call that the server answers. `counts` outlives the server. A call of a
-// method that no service has is answered by gRPC itself and is not seen.
+// status, which gRPC shows to an interceptor before it is sent. Makes an
+// interceptor for a server that declares the methods of proto/agg.proto and,
+// with `admin`, of proto/admin.proto, and counts every call that the server
+// answers. `counts` outlives the server. A call of a method that no service has
+// is answered by gRPC itself and is not seen.
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>
 CountCalls(bool admin, CallCounts* counts);
 
-// A bound on the calls of health and reflection, which are gRPC's own services
-// and ask nobody who they are.
-
-// Number of calls that may be open at a time; further ones are cancelled.
+// Number of calls of health and reflection that may be open at a time; further
+// ones are cancelled. These services are gRPC's own, and ask nobody who they
+// are.
 inline constexpr int kMaxOtherCalls = 1024;
 
 // Places for calls of one kind. The last eighth is for hosts with few of them,
@@ -87,7 +85,6 @@ LimitOtherCalls(
 
 // What a call takes of the limits (P46) lives as long as gRPC's context of it:
 // until nothing of the call is in memory any more.
-
 class CallContext : public grpc::CallbackServerContext {
  public:
   // Held from here on. gRPC hands contexts out as const.
@@ -118,9 +115,8 @@ class CallContexts : public grpc::ContextAllocator {
   }
 };
 
-// Who a shard is: what the services of one process say about it.
-
-// The coordinator must believe the same of each shard that it attaches.
+// Who a shard is: what the services of one process say about it. The
+// coordinator must believe the same of each shard that it attaches.
 struct ShardIdentity {
   int32_t ordinal = 0;
   int32_t num_shards = 1;

@@ -1,5 +1,4 @@
-// The common part of our bidirectional reactors: queued writes, one end, and a
-// life that lasts as long as a reference on it.
+// Keeps the list of open streams, and ends them with no lock held.
 #include "server/rpc/bidi_stream.h"
 
 #include <utility>

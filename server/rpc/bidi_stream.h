@@ -21,7 +21,6 @@
 namespace agg {
 
 // The streams that are open on this server, so that a drain can end them.
-
 // Thread-safe. Every `end` is called with no lock held and at most once. It may
 // still run when Remove returns, so it must not rely on the stream's life.
 class OpenStreams {

@@ -34,10 +34,6 @@ namespace agg {
 // UNAVAILABLE with the system's reason and what to do.
 absl::Status ListenError(absl::string_view address, int error);
 
-// Which connections are open, whether one more may come in, and the end of one
-// from outside gRPC, which knows no such call. Apart from the sockets so that
-// tests can ask.
-
 // The other end as grpc::ServerContext::peer() has it, but for the percent
 // signs: "ipv4:10.0.0.1:5000", "ipv6:[::1]:5000"; all Unix sockets are "unix:".
 std::string PeerOf(const sockaddr_storage& address);
@@ -51,11 +47,14 @@ struct NewConnection {
   int32_t process = 0;  // at the other end of that; 0: not to be seen from here
 };
 
-// gRPC does not say when it closes a connection. So each is known by its
-// descriptor and what the descriptor is of (an inode), which is another one, or
-// none, once it was closed. What is closed is looked for when places are short,
-// and kLook apart at least. The last eighth of the places is for hosts with
-// fewer than kFew connections: no host alone can keep others out.
+// Which connections are open, whether one more may come in, and the end of one
+// from outside gRPC, which knows no such call. Apart from the sockets so that
+// tests can ask. gRPC does not say when it closes a connection. So each is
+// known by its descriptor and what the descriptor is of (an inode), which is
+// another one, or none, once it was closed. What is closed is looked for when
+// places are short, and kLook apart at least. The last eighth of the places is
+// for hosts with fewer than kFew connections: no host alone can keep others
+// out.
 //
 // A connection is ended by shutdown(2): from then on no byte goes out, gRPC
 // finds it broken, ends its calls, and lets go of what they had to send.
@@ -157,9 +156,7 @@ int PlacesForConnections(int wanted);
 
 // Readers whose version was written over before they took its last bytes: who
 // they are is said, and counted, and who could take what is left for a version
-// loses its connection.
-
-// Thread-safe.
+// loses its connection. Thread-safe.
 class OvertakenReaders {
  public:
   // Time between two lines of the log; what comes between them is counted.

@@ -115,10 +115,9 @@ class ManifestBook {
   std::vector<Entry> entries_ ABSL_GUARDED_BY(mutex_);  // few
 };
 
-// One worker's Attend stream: renewals in, events out.
-
-// Translates between the stream and Coordinator::Attend, Renew and Detach; who
-// attends, the coordinator knows.
+// One worker's Attend stream: renewals in, events out. Translates between the
+// stream and Coordinator::Attend, Renew and Detach; who attends, the
+// coordinator knows.
 class AttendStream : public BidiStream<v1::LeaseRenewal, v1::JobEvent> {
  public:
   // Whether the caller may use the session that it names.

@@ -23,12 +23,11 @@
 
 namespace agg {
 
-// CopyFrame of proto/agg.proto: slices of a part on their way from one shard to
-// another. A sender copies each slice once, into the bytes that gRPC sends.
-
-// Puts frames together, one after another: each has slices of one array, up to
-// kMaxFramePayloadBytes (or one slice), or a piece of the record.
-// Thread-compatible.
+// Makes the CopyFrames of proto/control.proto, slices of a part on their way
+// from one shard to another: a sender copies each slice once, into the bytes
+// that gRPC sends. Puts frames together, one after another: each has slices of
+// one array, up to kMaxFramePayloadBytes (or one slice), or a piece of the
+// record. Thread-compatible.
 class CopyFrameBuilder {
  public:
   // The first frame says whose bytes follow.

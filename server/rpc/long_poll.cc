@@ -1,4 +1,6 @@
-// Answers to unary RPCs: later and from any thread (LongPoll), or at once.
+// Ends a call through gRPC's C core, since its C++ interface cannot end one
+// with a status while a write is under way; and runs the closures of an
+// Executor.
 #include "server/rpc/long_poll.h"
 
 #include <utility>
@@ -6,9 +8,6 @@
 #include "proto/status_conversion.h"
 
 namespace agg {
-
-// Reaches below gRPC's C++ interface, which cannot end a call with a status
-// while a write is under way.
 
 CallCanceller::CallCanceller(grpc::CallbackServerContext* context)
     : call_(context->c_call()) {
@@ -25,7 +24,6 @@ void CallCanceller::Cancel(const absl::Status& status) {
 }
 
 // A queue and one thread: closures run in order and never at the same time.
-
 Executor::Executor() : thread_([this] { Loop(); }) {}
 
 Executor::~Executor() {

@@ -1,4 +1,6 @@
-// Answers to unary RPCs: later and from any thread (LongPoll), or at once.
+// Answers to unary RPCs: later and from any thread (LongPoll), or at once. Also
+// streams that end at once, a call that is ended from outside its reactor, and
+// the thread on which long calls run.
 #ifndef AGG_SERVER_RPC_LONG_POLL_H_
 #define AGG_SERVER_RPC_LONG_POLL_H_
 
@@ -21,9 +23,8 @@
 
 namespace agg {
 
-// Reactors of streams that end at once, with a status.
-
-// `Reactor`: one of gRPC's for a stream of the server. Owns itself.
+// Reactors of streams that end at once, with a status. `Reactor`: one of gRPC's
+// for a stream of the server. Owns itself.
 template <typename Reactor>
 class RefusedCall : public Reactor {
  public:
@@ -37,7 +38,6 @@ class RefusedCall : public Reactor {
 };
 
 // Ends a call from outside its reactor, with a status that reaches the client.
-
 // A reference on a call, valid even after the call has ended. Apart from the
 // reactors because it uses gRPC's C core: in C++ TryCancel is all there is, and
 // the client would see CANCELLED without a reason. Thread-safe.
@@ -57,9 +57,7 @@ class CallCanceller {
 };
 
 // A thread that runs closures in order: for calls that compute or allocate,
-// which must not hold up gRPC's few callback threads.
-
-// Thread-safe.
+// which must not hold up gRPC's few callback threads. Thread-safe.
 class Executor {
  public:
   Executor();

@@ -27,7 +27,6 @@
 namespace agg {
 
 // A streaming call to another shard in which no wait lasts for ever (P31).
-
 // Blocks as gRPC's synchronous calls do, but ends the call when one operation
 // takes longer than `stall` by `clock`, or the connection longer than
 // kResumeTime. One write goes on while its caller makes the next message. After

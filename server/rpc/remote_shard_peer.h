@@ -26,9 +26,7 @@
 
 namespace agg {
 
-// How a shard in another process is called: apart from the class for who only
-// fills it in.
-
+// How a shard in another process is called.
 struct RemoteShardOptions {
   int32_t ordinal = 1;
   int32_t num_shards = 2;

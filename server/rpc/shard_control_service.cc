@@ -1,4 +1,5 @@
-// The Attach stream, and the epochs that it begins and ends.
+// The Attach stream, and the epochs that it begins and ends; the stream of a
+// phase; and the checks of who coordinates.
 #include "server/rpc/shard_control_service.h"
 
 #include <algorithm>

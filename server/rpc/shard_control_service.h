@@ -1,4 +1,7 @@
-// The ShardControl service of proto/agg.proto: the coordinator's calls.
+// The ShardControl service of proto/control.proto: the coordinator's calls, and
+// Replicate and Fetch, which are a neighbour's. Also what they need: the claim
+// of a coordinator on a shard, the stream of a phase, and the watch for a
+// coordinator that is away.
 #ifndef AGG_SERVER_RPC_SHARD_CONTROL_SERVICE_H_
 #define AGG_SERVER_RPC_SHARD_CONTROL_SERVICE_H_
 
@@ -121,10 +124,8 @@ using ShardControlMethods = v1::ShardControl::WithRawCallbackMethod_Fetch<
                 v1::ShardControl::WithCallbackMethod_Replicate<
                     v1::ShardControl::Service>>>>>;
 
-// Whether a coordinator and a shard mean the same job: a pure function, apart
-// from the service that asks it.
-
-// OK, or FAILED_PRECONDITION naming what differs, with both values. Nobody may
+// Checks that a coordinator and a shard mean the same job: a pure function. OK,
+// or FAILED_PRECONDITION naming what differs, with both values. Nobody may
 // attach shard 0 over the network: its own process coordinates it.
 // INVALID_ARGUMENT for a bad field; of an epoch too, that is over 2^52
 // microseconds ahead of `now`: once promised, it would leave the job no higher
@@ -132,11 +133,10 @@ using ShardControlMethods = v1::ShardControl::WithRawCallbackMethod_Fetch<
 absl::Status CheckAttach(const v1::AttachRequest& request,
                          const ShardIdentity& self, absl::Time now);
 
-// Since when a shard is without its coordinator (P24). It is apart from the
-// service so that it can be tested without streams.
-
-// Counts the Attach streams of the newest epoch: the coordinator may be back on
-// a new stream before the end of the broken one is seen. Thread-safe.
+// Since when a shard is without its coordinator (P24): a class of its own, so
+// that it can be tested without streams. Counts the Attach streams of the
+// newest epoch: the coordinator may be back on a new stream before the end of
+// the broken one is seen. Thread-safe.
 class CoordinatorWatch {
  public:
   // `clock` outlives it, and should leave out what the process spent frozen

@@ -24,8 +24,8 @@
 
 namespace agg {
 
-// The numbers of the connection stand together, apart from the calls over it.
-
+// The numbers of the connection stand together, and the calls over it come
+// below.
 std::shared_ptr<grpc::Channel> MakePeerChannel(const std::string& address,
                                                const TlsOptions& tls,
                                                const CallToken& token) {

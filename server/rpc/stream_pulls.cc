@@ -121,7 +121,6 @@ std::vector<grpc::ByteBuffer> MakePlaceFrames(
     bool* on_device) {
   std::vector<grpc::ByteBuffer> frames;
   const auto& snapshot = *version.snapshot;
-  // Of a version on its way not all is there yet.
   auto region = snapshot.master_head();
   // Of a version on its way not all is there yet.
   if (!takes_device || dtype != DType::kF32 || version.progress != nullptr) {

@@ -30,10 +30,8 @@
 
 namespace agg {
 
-// What a Pull asks for, as plain values.
-
-// PullRequest of proto/agg.proto. Whether the shard keeps `dtype` is not
-// checked: that depends on the version.
+// What a Pull asks for, as plain values. It is PullRequest of proto/agg.proto.
+// Whether the shard keeps `dtype` is not checked: that depends on the version.
 struct PullQuery {
   uint64_t epoch = 0;  // 0: any
   uint64_t version = 0;
@@ -61,11 +59,10 @@ absl::StatusOr<PullQuery> QueryOf(const v1::PullRequest& request);
 // proto/agg.proto).
 absl::Status UnknownPullDType(int dtype);
 
-// The frames of a Pull by who reads the version in shared memory (P40).
-
-// At least one frame; none if the version is not in shared memory. The slices
-// that `first_slices` names come first (P42), then the others, ascending; those
-// of other shards, or of none, are passed over.
+// The frames of a Pull by who reads the version in shared memory (P40). There
+// is at least one frame; none if the version is not in shared memory. The
+// slices that `first_slices` names come first (P42), then the others,
+// ascending; those of other shards, or of none, are passed over.
 // `takes_device`: places on the device if float32 is asked for and the version
 // is there, else in shared memory; *on_device says which.
 std::vector<grpc::ByteBuffer> MakePlaceFrames(
@@ -148,11 +145,10 @@ class PullFrameCache {
   std::deque<std::shared_ptr<PullFrames>> entries_ ABSL_GUARDED_BY(mutex_);
 };
 
-// A version on its way to one reader: frame after frame, unless its
-// memory is wanted back.
-
-// Holds the snapshot until it is revoked, and has its frames lent the bytes
-// (LendBytes): so it lets go whatever the reader does. Thread-compatible.
+// A version on its way to one reader: frame after frame, unless its memory is
+// wanted back. Holds the snapshot until it is revoked, and has its frames lent
+// the bytes (LendBytes): so it lets go whatever the reader does.
+// Thread-compatible.
 class VersionFlow {
  public:
   // What the stream is told, on any thread, perhaps before the constructor

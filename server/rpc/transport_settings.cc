@@ -1,4 +1,5 @@
-// gRPC's arguments, each with its reason.
+// gRPC's arguments, each with its reason; the credentials of a port; and the
+// limit for gRPC's lines in the log.
 #include "server/rpc/transport_settings.h"
 
 #include <grpc/compression.h>

@@ -1,4 +1,5 @@
-// What a gRPC server lets one connection do, before any service sees a call.
+// What a gRPC server lets one connection do, before any service sees a call;
+// its credentials; and gRPC's own lines in the server's log.
 #ifndef AGG_SERVER_RPC_TRANSPORT_SETTINGS_H_
 #define AGG_SERVER_RPC_TRANSPORT_SETTINGS_H_
 
@@ -14,39 +15,34 @@
 
 namespace agg {
 
-// How much a connection may send before it is read. Apart from the server so
-// that tests can ask.
-
-// Whether a connection's window grows with what it carries (gRPC's BDP probe).
-// If not, gRPC has 64 KiB between two messages for all of a connection's
-// streams, and each frame of 4 MiB waits for a round trip of the network: with
-// 20 ms of it and 200 Mbit/s the pushes of a round of 100 MB took 4.6 s in
-// place of 4.4 (tests/bench/pipeline.py --workers=1 --tensors=100 --mbit=200
-// --rtt_ms=20 --loss=0.1 --congestion=bbr --publish atomic). Behind a link
-// windows grow to what it holds. On loopback they grow as far as the reader is
-// behind, and the server's memory beyond its plan, for nothing: but for the
-// other direction of a pipelined job, of which a round of 100 MB at 1 Gbit/s
-// took 910 to 1,050 ms in place of 1,440 to 1,480 (--workers=1 --tensors=100).
-// gRPC has the setting for all connections of a server: where it listens on
-// more than loopback (0.0.0.0, as on Kubernetes), windows also grow for
-// the workers of its own host, with the memory that this takes.
+// Whether a connection's window, which says how much it may send before it is
+// read, grows with what it carries (gRPC's BDP probe). Apart from the server so
+// that tests can ask. If not, gRPC has 64 KiB between two messages for all of a
+// connection's streams, and each frame of 4 MiB waits for a round trip of the
+// network: with 20 ms of it and 200 Mbit/s the pushes of a round of 100 MB took
+// 4.6 s in place of 4.4 (tests/bench/pipeline.py --workers=1 --tensors=100
+// --mbit=200 --rtt_ms=20 --loss=0.1 --congestion=bbr --publish atomic). Behind
+// a link windows grow to what it holds. On loopback they grow as far as the
+// reader is behind, and the server's memory beyond its plan, for nothing: but
+// for the other direction of a pipelined job, of which a round of 100 MB at 1
+// Gbit/s took 910 to 1,050 ms in place of 1,440 to 1,480 (--workers=1
+// --tensors=100). gRPC has the setting for all connections of a server: where
+// it listens on more than loopback (0.0.0.0, as on Kubernetes), windows also
+// grow for the workers of its own host, with the memory that this takes.
 // `listen`: "host:port", IPv6 in brackets.
 bool WindowsGrow(bool pipelined, absl::string_view listen);
 
-// How the gRPC ports of a shard are secured.
-
-// Makes the credentials of one port: another one gets its own. With TLS each
-// new connection gets what `tls` says then; connections that are open stay.
-// Where `tls` has a CA, a peer without a certificate of it is refused in the
-// handshake. The peer's names are in the call's AuthContext
-// (grpcpp/security/auth_context.h). `tls` and the credentials outlive the
-// server, and Open was OK; null: no TLS, and no names.
+// How the gRPC ports of a shard are secured. Makes the credentials of one port:
+// another one gets its own. With TLS each new connection gets what `tls` says
+// then; connections that are open stay. Where `tls` has a CA, a peer without a
+// certificate of it is refused in the handshake. The peer's names are in the
+// call's AuthContext (grpcpp/security/auth_context.h). `tls` and the
+// credentials outlive the server, and Open was OK; null: no TLS, and no names.
 std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(TlsReload* tls);
 
-// gRPC's own lines in the server's log. A peer can cause one with each
-// connection, such as a TLS handshake that fails.
-
-// How many lines may be written: kMost in each kPeriod. Thread-compatible.
+// Limits gRPC's own lines in the server's log. A peer can cause one with each
+// connection, such as a TLS handshake that fails. At most kMost lines are
+// written in each kPeriod. Thread-compatible.
 class LineLimit {
  public:
   static constexpr int kMost = 10;

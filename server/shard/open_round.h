@@ -30,7 +30,6 @@ namespace agg {
 
 // What a shard knows about the rows of a pipelined round, wave by wave (P43):
 // how far each one is, and which attempts count once the first wave is closed.
-
 // Waves count from 1. Thread-compatible: its owner's lock protects it.
 class RowWaves {
  public:
@@ -71,13 +70,11 @@ class RowWaves {
 };
 
 // Which slices' Grams can be computed before their round closes, and the
-// results: bookkeeping alone, without a thread or a backend.
-
-// A slice is complete when all expected rows have landed it. The expected rows
-// are those with which the open round will probably close. If it closes with
-// others, the early results are thrown away, and nothing else is lost. Slices
-// are positions in the shard's layout. Thread-compatible: its owner's lock
-// protects it.
+// results: bookkeeping alone, without a thread or a backend. A slice is
+// complete when all expected rows have landed it. The expected rows are those
+// with which the open round will probably close. If it closes with others, the
+// early results are thrown away, and nothing else is lost. Slices are positions
+// in the shard's layout. Thread-compatible: its owner's lock protects it.
 class EarlyGrams {
  public:
   // A batch has at most so many elements of each row, which two float32 rows

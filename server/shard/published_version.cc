@@ -1,12 +1,10 @@
-// One version of a shard's parameters, as a reader gets it: published, or on
-// its way in a pipelined round.
+// Tells listeners how far a version is. They are copied and called without the
+// lock, since they write to streams.
 #include "server/shard/published_version.h"
 
 #include <utility>
 
 namespace agg {
-
-// Listeners are copied and called without the lock: they write to streams.
 
 void VersionProgress::Listen(Listener listener) {
   absl::Status status;

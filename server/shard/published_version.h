@@ -17,11 +17,10 @@
 
 namespace agg {
 
-// How far a version is that a pipelined round is writing (P43).
-
-// Slices are written in the layout's order. The version exists only when it is
-// published: until then readers hold back its end, and they drop all of it if
-// it never is. Thread-safe.
+// How far a version is that a pipelined round is writing (P43). Slices are
+// written in the layout's order. The version exists only when it is published:
+// until then readers hold back its end, and they drop all of it if it never is.
+// Thread-safe.
 class VersionProgress {
  public:
   // Called after each change, with no lock held, on any thread, and at once if

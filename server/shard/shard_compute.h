@@ -29,9 +29,8 @@
 
 namespace agg {
 
-// The rows of a round for one call of the backend.
-
-// Keeps them alive: a session may end while its row is read. Thread-compatible.
+// The rows of a round for one call of the backend. Keeps them alive: a session
+// may end while its row is read. Thread-compatible.
 class RowBuffers {
  public:
   RowBuffers() = default;
@@ -54,7 +53,6 @@ class RowBuffers {
 };
 
 // What the step of one wave means (P43): which rows each of its tensors has.
-
 struct SplitStep {
   // Steps of some tensors each, all of which have the same rows: the others
   // are excluded. Together with `unchanged` all tensors of the wave, once.

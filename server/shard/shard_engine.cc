@@ -506,8 +506,8 @@ ShardStatus ShardEngine::Status() const {
   return status;
 }
 
-// Workers' sessions and the memory of their rows: the SetSession part of a
-// ShardEngine.
+// Workers' sessions and the memory of their rows: the phases kSetSession and
+// kReserveRow of a ShardEngine.
 
 absl::Status ShardEngine::CheckRank(uint64_t epoch, int32_t rank) const {
   AGG_RETURN_IF_ERROR(epoch_.Check(epoch));

@@ -138,11 +138,9 @@ class RowReleaser {
 };
 
 // Pulls that wait for a version. It knows nothing about versions, so that it
-// can be tested without a shard.
-
-// T: what a pull gets that is answered with success. Thread-compatible: its
-// owner's lock protects it, and the owner runs the callbacks that Resolve hands
-// out without that lock.
+// can be tested without a shard. T: what a pull gets that is answered with
+// success. Thread-compatible: its owner's lock protects it, and the owner runs
+// the callbacks that Resolve hands out without that lock.
 template <typename T>
 class PullQueue {
  public:
@@ -187,12 +185,11 @@ class PullQueue {
 };
 
 // A round from its close on: with which rows it was closed, and what the phases
-// have computed about them.
-
-// Each result is kept, so that a repeated phase gives the same bytes (P7); an
-// error is not kept, so that the phase may be tried again. Errors are those of
-// ShardCompute. Thread-compatible: to be used with the turn (ComputeTurn).
-// A default-constructed one stands for a round that is not closed.
+// have computed about them. Each result is kept, so that a repeated phase gives
+// the same bytes (P7); an error is not kept, so that the phase may be tried
+// again. Errors are those of ShardCompute. Thread-compatible: to be used with
+// the turn (ComputeTurn). A default-constructed one stands for a round that is
+// not closed.
 class ClosedRound {
  public:
   ClosedRound() = default;
@@ -597,9 +594,8 @@ class ShardEngine : public ShardPeer {
   std::atomic<int64_t> overtaken_pulls_{0};     // counted with any lock held
 };
 
-// The nested classes have functions on an engine, and nothing of their own.
-
-// What leads from one epoch to the next.
+// What leads from one epoch to the next. This and the nested classes below have
+// functions on an engine, and nothing of their own.
 class ShardEngine::Recovery {
  public:
   // Whether anything is seeded here.

@@ -17,12 +17,10 @@
 
 namespace agg {
 
-// Gram matrices of double rows of any magnitude
+// Scales for Gram matrices of double rows of any magnitude
 // (server/combine/README.md 10.3): rows are scaled by powers of two, products
-// and sums are exact to about 106 bits.
-
-// Row i is 2^exponents[i] times values below 1. The Gram matrix is in units of
-// 4^unit (ChooseUnit).
+// and sums are exact to about 106 bits. Row i is 2^exponents[i] times values
+// below 1. The Gram matrix is in units of 4^unit (ChooseUnit).
 struct RowScales {
   std::vector<int> exponents;  // 0 for rows that are zero or not finite
   std::vector<bool> finite;

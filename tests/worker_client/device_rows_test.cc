@@ -538,7 +538,7 @@ TEST_F(PeerDevicesTest, ADeviceWhoseCopyFailedIsTheOnlyOneGivenUp) {
 }
 
 // Copies to the row, of which nobody is told before they are done. What a shard
-// says of it that is not so: device_rows_test.cc.
+// says of it that is not so is tested above.
 
 constexpr int64_t kBytes = 64;
 

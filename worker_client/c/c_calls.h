@@ -1,5 +1,6 @@
 // What every call of the C ABI does around the client's call: whose process it
-// is, a code for a status, a message for agg_error(), no exception.
+// is, a code for a status, a message for agg_error(), no exception; and the
+// rounds that run, for agg_interrupt().
 #ifndef AGG_WORKER_CLIENT_C_C_CALLS_H_
 #define AGG_WORKER_CLIENT_C_C_CALLS_H_
 

@@ -1,5 +1,6 @@
-// The handwritten digits of deploy/data: 8x8 images and their labels. Apart
-// from the model, which any data of this shape would train.
+// The handwritten digits of deploy/data, 8x8 images and their labels, and
+// random numbers that are the same everywhere. Apart from the model, which any
+// data of this shape would train.
 #ifndef AGG_WORKER_CLIENT_EXAMPLES_DIGITS_DATA_H_
 #define AGG_WORKER_CLIENT_EXAMPLES_DIGITS_DATA_H_
 

@@ -1,5 +1,5 @@
 // Compares the file's size with what its header promises before memory is
-// allocated.
+// allocated. Writes vectors, too.
 #include "worker_client/npz/npy.h"
 
 #include <algorithm>

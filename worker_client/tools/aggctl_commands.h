@@ -12,9 +12,8 @@
 
 namespace agg {
 
-// The table of `aggctl audit`. Pure.
-
-// One row per event, oldest first; what cannot be printed is escaped.
+// The table of `aggctl audit`. Pure. One row per event, oldest first; what
+// cannot be printed is escaped.
 std::string AuditTable(const v1::ListAuditReply& reply);
 
 struct AggctlOutput {

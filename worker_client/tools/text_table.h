@@ -39,16 +39,14 @@ class TextTable {
   std::vector<std::vector<std::string>> rows_;
 };
 
-// Times as aggctl shows them: lengths with one digit, moments as UTC.
-
-// "" for NaN.
+// A length of time as aggctl shows it: with one digit, "" for NaN.
 inline std::string Seconds(double seconds) {
   if (std::isnan(seconds)) return "";
   if (seconds < 0.9995) return absl::StrFormat("%.0fms", seconds * 1e3);
   return absl::StrFormat("%.1fs", seconds);
 }
 
-// "08:00:17".
+// A moment as aggctl shows it, in UTC: "08:00:17".
 inline std::string Clock(absl::Time time) {
   return absl::FormatTime("%H:%M:%S", time, absl::UTCTimeZone());
 }

@@ -1,4 +1,4 @@
-// Malformed headers: npy_reader_test, through whole files.
+// Malformed headers: npy_test, through whole files.
 #include "server/base/npy_header.h"
 
 #include <cstdint>

@@ -278,7 +278,7 @@ TEST(JobFactsTest, KrumReadsBackAndMayBeMissing) {
   EXPECT_TRUE(ParseJobChanges(text).ok());
 }
 
-// Checkpoints of today's releases are read by tomorrow's.
+// As for a record: tomorrow's releases read what today's have written.
 TEST(JobFactsTest, TheirTextStaysByteForByte) {
   JobChanges changes;
   changes.finished = true;

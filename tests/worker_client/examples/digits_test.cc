@@ -1,5 +1,5 @@
-// The digits example without a server: data, model, and the batches that the
-// workers divide among themselves.
+// The digits example without a server's process: data, model, the batches that
+// the workers divide among themselves, and a training that goes back.
 #include <cmath>
 #include <fstream>
 #include <functional>
