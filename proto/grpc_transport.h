@@ -2,6 +2,8 @@
 #ifndef AGG_PROTO_GRPC_TRANSPORT_H_
 #define AGG_PROTO_GRPC_TRANSPORT_H_
 
+#include <grpc/grpc.h>
+
 namespace agg {
 
 // Largest HTTP/2 frame of those that a message is cut into
@@ -15,7 +17,13 @@ inline constexpr int kMaxHttp2FrameBytes = 1 << 20;
 // the library down, and gRPC 1.51 then often waits for its backup poller: 10
 // seconds, seen as a server or client that hangs when it ends. Thread-safe; the
 // first call counts.
-void KeepGrpcInitialized();
+inline void KeepGrpcInitialized() {
+  static const bool initialized = [] {
+    grpc_init();  // never matched by grpc_shutdown()
+    return true;
+  }();
+  static_cast<void>(initialized);
+}
 
 }  // namespace agg
 

@@ -12,7 +12,21 @@ namespace agg {
 
 // They set `*tls`, which must outlive them. `prefix`: "--tls_" or "--tls-", as
 // the program spells its other flags.
-std::vector<Flag> TlsFlags(const std::string& prefix, TlsOptions* tls);
+inline std::vector<Flag> TlsFlags(const std::string& prefix, TlsOptions* tls) {
+  const std::string name = prefix + "server" + prefix.back() + "name";
+  return {
+      {prefix + "ca", "FILE",
+       "of the CA of the servers' certificates; default: $AGG_TLS_CA",
+       TextValue(&tls->ca)},
+      {prefix + "certificate", "FILE",
+       "to show to them; default: $AGG_TLS_CERTIFICATE",
+       TextValue(&tls->certificate)},
+      {prefix + "key", "FILE", "of the certificate; default: $AGG_TLS_KEY",
+       TextValue(&tls->key)},
+      {name, "NAME", "that their certificates have, if not the address's host",
+       TextValue(&tls->server_name)},
+  };
+}
 
 }  // namespace agg
 
