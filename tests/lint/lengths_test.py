@@ -24,6 +24,12 @@ class LengthsTest(unittest.TestCase):
     def test_named_files_may_be_longer(self):
         path = next(path for path in lengths.LONG_FILES if path.endswith(".h"))
         self.assertEqual(num_found(path, 1001), 0)
+        self.assertEqual(num_found(path, 250), 1)
+
+    def test_names_of_files_that_are_gone(self):
+        self.assertEqual(list(lengths.check_names(lengths.LONG_FILES)), [])
+        self.assertEqual(len(list(lengths.check_names({}))),
+                         len(lengths.LONG_FILES))
 
     def test_finds_functions(self):
         lines = ["namespace agg {", "constexpr int kTable[] = {", "    f(1),",

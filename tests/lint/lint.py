@@ -341,7 +341,7 @@ def main(argv):
         "classes": check_classes(files),
         "comments": check_comments(files),
         "deps": deps.check(files),
-        "length": lengths.check(files),
+        "length": [*lengths.check(files), *lengths.check_names(files)],
         "unfinished": check_pattern(files, _UNFINISHED),
         "paths": check_pattern(files, _MACHINE_PATHS),
         "circles": check_circles(files),
