@@ -1,4 +1,3 @@
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/access/audit_trail.h"
+#include "tests/server/base/no_large_files.h"
 
 namespace agg {
 namespace {
@@ -30,21 +30,6 @@ std::string PathOf(const std::string& name) {
   unlink((path + ".1").c_str());
   return path;
 }
-
-// No file may get longer while it lives.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t num_bytes) {
-    EXPECT_EQ(getrlimit(RLIMIT_FSIZE, &before_), 0);
-    struct rlimit limit = before_;
-    limit.rlim_cur = num_bytes;
-    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
-  }
-  ~FileSizeLimit() { EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &before_), 0); }
-
- private:
-  struct rlimit before_;
-};
 
 size_t CountOf(const std::string& part, const std::string& text) {
   size_t count = 0;
@@ -83,7 +68,7 @@ TEST(AuditFileTest, ALineThatDoesNotFitLeavesNothingOfItself) {
   const std::string path = PathOf("disk");
   const std::string a(600000, 'a');
   {
-    const FileSizeLimit full(1000000);
+    const NoLargeFiles full(1000000);
     const auto file = AuditFile::Open({path, 1 << 30});
     ASSERT_TRUE(file.ok()) << file.status();
     for (const std::string& line : {a, std::string(600000, 'b')}) {
@@ -101,18 +86,16 @@ TEST(AuditFileTest, ALineThatDoesNotFitLeavesNothingOfItself) {
 TEST(AuditFileTest, ADiskThatIsFullAgainIsLoggedAgain) {
   const std::string path = PathOf("again");
   const std::string large(2000000, 'x');
-  testing::internal::CaptureStderr();
+  std::string logged;
   {
-    const FileSizeLimit full(1000000);
+    const NoLargeFiles full(1000000, &logged);
     const auto file = AuditFile::Open({path, 1 << 30});
     ASSERT_TRUE(file.ok()) << file.status();
     for (const std::string& line : {large, large, std::string("y"), large}) {
       (*file)->Write(line);
     }
   }
-  EXPECT_EQ(CountOf("the audit file cannot be written",
-                    testing::internal::GetCapturedStderr()),
-            2);
+  EXPECT_EQ(CountOf("the audit file cannot be written", logged), 2);
   EXPECT_TRUE(Read(path) == "y\n");
 }
 
@@ -133,7 +116,7 @@ TEST(AuditFileTest, AFileThatOthersCutShortIsNotMadeLongAgain) {
   const std::string path = PathOf("cut");
   std::ofstream(path) << std::string(600000, 'a');
   {
-    const FileSizeLimit full(1000000);
+    const NoLargeFiles full(1000000);
     const auto file = AuditFile::Open({path, 1 << 30});
     ASSERT_TRUE(file.ok()) << file.status();
     ASSERT_EQ(truncate(path.c_str(), 0), 0);
