@@ -3,12 +3,16 @@
 // the round log, reports, traces and agg_combine read this table.
 #include "server/round/round_numbers.h"
 
+#include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_replace.h"
 #include "absl/types/span.h"
 #include "server/base/dcheck.h"
+#include "server/combine/decision.h"
 #include "server/round/round_report.h"
 
 namespace agg {
@@ -16,6 +20,29 @@ namespace {
 
 double NumRows(const RoundReport& report) {
   return static_cast<double>(report.rows.size());
+}
+
+// server/combine/README.md 7. The noise scale is in examples, so it is divided
+// by those of a worker, on average over the rows that were kept.
+double UsefulWorkers(const RoundReport& report) {
+  const Decision& decision = report.decision;
+  if (decision.mu2_mean == 0.0 && decision.sigma2_mean > 0.0) {
+    return std::numeric_limits<double>::infinity();  // nothing but noise
+  }
+  const std::vector<int32_t>& excluded = decision.excluded_ranks;
+  double num_examples = 0.0;
+  double num_workers = 0.0;
+  for (const RowInfo& row : report.rows) {
+    if (std::find(excluded.begin(), excluded.end(), row.rank) !=
+        excluded.end()) {
+      continue;
+    }
+    num_examples += static_cast<double>(row.examples);
+    num_workers += 1.0;
+  }
+  const double critical =
+      report.statistics.gradient_noise_scale * num_workers / num_examples;
+  return critical < 1.0 ? 1.0 : critical;  // NaN stays
 }
 
 // Name, unit, help, value, {metric, page, tile, report, trace, step}. Names in
@@ -73,6 +100,12 @@ constexpr RoundNumber kNumbers[] = {
      "Critical batch size in examples: beyond it more workers help little.",
      RoundValue(&RoundStatistics::gradient_noise_scale),
      {kByName, "noise", "critical batch", nullptr, nullptr, nullptr}},
+    {"useful_workers",
+     "workers",
+     "Critical batch size in workers: with so many a round is worth half of "
+     "what any number could make it.",
+     RoundValue(UsefulWorkers),
+     {kByName, "useful", kByName, "final useful workers", nullptr, nullptr}},
     {"gradient_diversity",
      "ratio",
      "Sum of squared gradient norms over the squared norm of their sum.",

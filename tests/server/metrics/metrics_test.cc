@@ -40,8 +40,8 @@ TEST(MetricsTest, EverySeriesExistsFromTheStart) {
         "aggserver_learning_rate", "aggserver_loss", "aggserver_gradient_norm",
         "aggserver_pairwise_cosine_mean", "aggserver_pairwise_cosine_min",
         "aggserver_effective_rank", "aggserver_gradient_noise_scale",
-        "aggserver_sigma2", "aggserver_mu2", "aggserver_round",
-        "aggserver_job_version", "aggserver_version"}) {
+        "aggserver_useful_workers", "aggserver_sigma2", "aggserver_mu2",
+        "aggserver_round", "aggserver_job_version", "aggserver_version"}) {
     EXPECT_TRUE(std::isnan(scrape.Value(gauge))) << gauge;
   }
   EXPECT_TRUE(
@@ -189,7 +189,8 @@ TEST(MetricsTest, ARoundSetsEachGauge) {
       {"aggserver_sigma2", 6.5},
       {"aggserver_sigma2_average", 7.5},
       {"aggserver_mu2_average", 8.5},
-      {"aggserver_gradient_noise_scale", 640},
+      {"aggserver_gradient_noise_scale", 644},
+      {"aggserver_useful_workers", 184},
       {"aggserver_scale_invariant_iterations_total", 12.5},
       {"aggserver_examples_total", 7}};
   for (const auto& [name, value] : expected) {

@@ -62,7 +62,7 @@ inline RoundReport Report() {
   statistics.mean_pairwise_cosine = 0.375;
   statistics.min_pairwise_cosine = -0.125;
   statistics.effective_rank = 1.75;
-  statistics.gradient_noise_scale = 640.0;
+  statistics.gradient_noise_scale = 644.0;
   statistics.max_kappa = 31.0;
   statistics.coefficient_sum = 1.875;
   statistics.row_coefficients = {0.8125, 1.0625};

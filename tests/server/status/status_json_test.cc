@@ -122,6 +122,7 @@ TEST(RoundHistoryTest, EachRoundHasItsNumbers) {
   EXPECT_EQ(labels["tau"], "scale-invariant steps");
   EXPECT_EQ(labels["rank"], "effective rank");
   EXPECT_EQ(labels["noise"], "critical batch");
+  EXPECT_EQ(labels["useful"], "useful workers");
   EXPECT_EQ(labels.count("cosine"), 0u);  // it has a chart
 }
 

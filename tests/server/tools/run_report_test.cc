@@ -79,7 +79,8 @@ TEST(RunReportTest, HoldsTheRun) {
                                "[\"final gain\",\"1.7\"],"
                                "[\"final loss\",\"0.75\"],"
                                "[\"final learning rate\",\"0.15\"],"
-                               "[\"scale-invariant iterations\",\"12.3\"]"));
+                               "[\"scale-invariant iterations\",\"12.3\"],"
+                               "[\"final useful workers\",\"9.05882\"]"));
   EXPECT_THAT(*html, HasSubstr("[\"model\",\"15 parameters in 2 tensors\"]"));
   EXPECT_THAT(*html, HasSubstr("job: \\\"digits\\\"\\nworkers: 3"));
   EXPECT_THAT(*html, Not(HasSubstr("id=\"data\">null<")));
