@@ -3,6 +3,7 @@
 #ifndef AGG_SERVER_ACCESS_PARTS_H_
 #define AGG_SERVER_ACCESS_PARTS_H_
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -33,6 +34,10 @@ class AccessParts {
   const CallerGate* gate() const { return gate_.get(); }
   AuditTrail* audit() const { return audit_.get(); }
   const DenialCounts* denials() const { return &denials_; }
+  // Number of lines that are missing from the audit's file; 0 without one.
+  uint64_t audit_errors() const {
+    return file_ == nullptr ? 0 : file_->num_errors();
+  }
   // What this process presents to other shards; null: nothing.
   std::function<std::string()> own_token() const;
   // Whether callers on the socket of shared memory, which has no TLS, can say

@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,6 +22,7 @@
 #include "server/base/status_macros.h"
 #include "server/base/version.h"
 #include "server/combine/options.h"
+#include "server/config/host_budget.h"
 #include "server/coordinator/job_record.h"
 #include "server/round_log/round_record.h"
 #include "server/status/round_point.h"
@@ -49,6 +51,7 @@ MetricsOptions MakeMetricsOptions(const ServerOptions& options, int ordinal,
   metrics.replicated = options.coordinator.replicated;
   metrics.checkpoint_every_seconds =
       absl::ToDoubleSeconds(options.coordinator.checkpoint.every);
+  metrics.checkpoint_every_rounds = options.coordinator.checkpoint.every_rounds;
   metrics.insecure = exposure.insecure;
   metrics.version = kVersion;
   return metrics;
@@ -110,7 +113,8 @@ Observation::Observation(const ServerOptions& options, int ordinal,
             return calls_ == nullptr ? std::vector<CallCount>()
                                      : calls_->counts();
           },
-          [this] { return denials_; }, [this] { return Certificates(); }),
+          [this] { return denials_; }, [this] { return Certificates(); },
+          [this] { return Process(); }),
       history_(MakeHistoryOptions(options)) {}
 
 std::optional<JobStatus> Observation::Job() const {
@@ -136,6 +140,24 @@ std::vector<CertificateExpiry> Observation::Certificates() const {
 std::optional<RoundLogStatus> Observation::LogStatus() const {
   if (round_log_ == nullptr) return std::nullopt;
   return round_log_->Status();
+}
+
+ProcessState Observation::Process() const {
+  ProcessState process;
+  process.stopping = scrapes_.stopping();
+  process.memory_limit_bytes = MemoryLimit();
+  if (audit_errors_ != nullptr) process.audit_errors = audit_errors_();
+  return process;
+}
+
+void Observation::AwaitLastScrapes(absl::Duration limit) {
+  if (server_ == nullptr) return;
+  const absl::Time now = Clock::Real()->Now();
+  const absl::Time due = std::min(scrapes_.NextDue(), now + limit);
+  if (due <= now) return;
+  LogInfo("the metrics port stays open until the stop is scraped, for up to ",
+          absl::FormatDuration(due - now));
+  scrapes_.AwaitScrapes(due);
 }
 
 void Observation::BeginEpoch() {
@@ -191,6 +213,9 @@ absl::Status Observation::Serve(const std::string& bind, int port,
   pages.note = [this] {
     const std::optional<JobStatus> job = Job();
     return job.has_value() ? job->message : "";
+  };
+  pages.on_scrape = [this](const std::string& from) {
+    return scrapes_.OnScrape(from);
   };
   pages.status_json = [this](uint64_t after) {
     return StatusJson(page_, engine_->StatusWithDevice(), Job(),

@@ -8,14 +8,18 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "server/base/call_counts.h"
+#include "server/base/clock.h"
 #include "server/config/options.h"
 #include "server/coordinator/coordinator.h"
 #include "server/metrics/metrics.h"
+#include "server/metrics/scrape_watch.h"
 #include "server/round/round_report.h"
 #include "server/round_log/round_log.h"
 #include "server/shard/shard_engine.h"
@@ -54,6 +58,12 @@ class Observation {
 
   void SetDenials(const DenialCounts* denials) { denials_ = denials; }
 
+  // Sets what counts the lines that are missing from the audit's file; may be
+  // called until the serving ends.
+  void SetAuditErrors(std::function<uint64_t()> count) {
+    audit_errors_ = std::move(count);
+  }
+
   // Sets the certificates' source, which outlives the serving; null without
   // TLS.
   void SetTls(TlsReload* tls) { tls_ = tls; }
@@ -66,6 +76,11 @@ class Observation {
   absl::Status Serve(const std::string& bind, int port, MetricsPages pages,
                      const HttpTransport& transport);
   void StopServing() { server_ = nullptr; }
+  // Makes scrapes say from here on that the process stops in good order.
+  void BeginStop() { scrapes_.BeginStop(); }
+  // Serves on until those who scrape regularly have seen that, for `limit` at
+  // most.
+  void AwaitLastScrapes(absl::Duration limit);
   // Port of the metrics; 0: not served.
   int port() const { return server_ == nullptr ? 0 : server_->port(); }
 
@@ -79,6 +94,7 @@ class Observation {
   std::string Shown(const std::string& message) const;
   std::vector<CertificateExpiry> Certificates() const;
   std::optional<RoundLogStatus> LogStatus() const;
+  ProcessState Process() const;
 
   const ServerOptions options_;
   const Exposure exposure_;
@@ -87,8 +103,10 @@ class Observation {
   const Coordinator* coordinator_ = nullptr;
   const CallCounts* calls_ = nullptr;
   const DenialCounts* denials_ = nullptr;
+  std::function<uint64_t()> audit_errors_;  // null: nothing is audited
   TlsReload* tls_ = nullptr;
   const std::unique_ptr<RoundLog> round_log_;  // or null
+  ScrapeWatch scrapes_{Clock::Real()};
   Metrics metrics_;
   RoundHistory history_;
   // The epoch of the last report; used by OnRound alone.

@@ -292,6 +292,7 @@ absl::Status Server::StartObservation() {
       Observation::Make(options_, start_.ordinal, engine_.get(), exposure));
   observation_->SetCalls(&calls_);
   observation_->SetDenials(access_->denials());
+  observation_->SetAuditErrors([this] { return access_->audit_errors(); });
   observation_->SetTls(tls_.get());
   return absl::OkStatus();
 }
@@ -413,6 +414,12 @@ std::vector<std::string> Server::KnownShards() const {
 
 void Server::NoteStop(const std::string& reason) const {
   access_->NoteStop(reason);
+}
+
+void Server::BeginStop() const { observation_->BeginStop(); }
+
+void Server::AwaitLastScrapes(absl::Duration limit) const {
+  observation_->AwaitLastScrapes(limit);
 }
 
 void Server::Drain(absl::Time deadline) {

@@ -162,6 +162,11 @@ class Server {
   // Notes that a drain for this reason follows, which no caller has asked for:
   // it is audited here, where a caller's is audited already.
   void NoteStop(const std::string& reason) const;
+  // Makes scrapes say from here on that the process stops in good order.
+  void BeginStop() const;
+  // Keeps the metrics port open until those who scrape it regularly have seen
+  // that, for `limit` at most. To be called after Drain.
+  void AwaitLastScrapes(absl::Duration limit) const;
   // Health turns NOT_SERVING first; then a round in execution is finished, a
   // shard other than 0 serves until the coordinator lets it go (P35), what
   // waits is refused with UNAVAILABLE, and calls end by `deadline`.

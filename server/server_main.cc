@@ -216,11 +216,15 @@ void WatchForTheEnd(const sigset_t& signals, const CommandLine& line,
   if (line.exit_with_stdin) WatchStdin(stop);
 }
 
-// Drains the server within `drain`, for that reason. A drain that takes 5 s
-// longer than it may ends the process. `lost`: why the shard's backend is of no
-// more use, for which the drain then has most likely waited.
-void Stop(Server* server, const std::string& reason, absl::Duration drain,
-          const std::shared_ptr<StopRequest>& lost) {
+// Drains the server within `drain`, for that reason, and lets monitoring see it
+// unless the reason is a fault. A drain that takes 5 s longer than it may ends
+// the process. `lost`: why the shard's backend is of no more use, for which the
+// drain then has most likely waited.
+void Stop(Server* server, const std::string& reason, bool is_fault,
+          absl::Duration drain, const std::shared_ptr<StopRequest>& lost) {
+  const absl::Time deadline = absl::Now() + drain;
+  if (!is_fault) server->BeginStop();
+  LogInfo(reason, ": draining for up to ", absl::FormatDuration(drain));
   if (reason != kDrainRequest) server->NoteStop(reason);
   std::thread([drain, lost] {
     absl::SleepFor(drain + absl::Seconds(5));
@@ -230,8 +234,9 @@ void Stop(Server* server, const std::string& reason, absl::Duration drain,
              why.empty() ? "" : absl::StrCat(" (", why, ")"), ": exiting");
     ExitNow(kFailure);
   }).detach();
-  server->Drain(absl::Now() + drain);
+  server->Drain(deadline);
   LogInfo("drained");
+  if (!is_fault) server->AwaitLastScrapes(deadline - absl::Now());
 }
 
 // Readers of `path` find the complete file or none.
@@ -295,8 +300,8 @@ int Serve(const CommandLine& line, const v1::JobConfig& config,
   if (!written.ok()) return Fail(kFailure, written.message());
   WatchForTheEnd(signals, line, stop);
   const std::string reason = stop->Wait();
-  LogInfo(reason, ": draining for up to ", absl::FormatDuration(line.drain));
-  Stop(server->get(), reason, line.drain, lost);
+  const bool is_fault = superseded || !lost->reason().empty();
+  Stop(server->get(), reason, is_fault, line.drain, lost);
   server->reset();
   if (superseded) {
     return Fail(kSuperseded,

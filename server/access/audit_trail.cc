@@ -240,6 +240,7 @@ void AuditFile::Write(std::string line) {
     if (lines_.size() >= max_waiting_) {
       // The thread hears of it when it comes for those that wait.
       ++num_lost_;
+      ++num_errors_;
       return;
     }
     lines_.push_back(std::move(line));
@@ -270,6 +271,7 @@ void AuditFile::Work() {
 void AuditFile::AppendOrLog(const std::string& line) {
   const absl::Status status = Append(absl::StrCat(line, "\n"));
   const std::string error(status.message());
+  if (!status.ok()) ++num_errors_;
   if (std::exchange(logged_, error) != error && !status.ok()) {
     LogError("the audit file cannot be written: ", error);
   }

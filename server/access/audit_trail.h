@@ -3,6 +3,7 @@
 #ifndef AGG_SERVER_ACCESS_AUDIT_TRAIL_H_
 #define AGG_SERVER_ACCESS_AUDIT_TRAIL_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -120,6 +121,8 @@ class AuditFile {
 
   // Queues the line, which has no newline. Never waits for the disk.
   void Write(std::string line);
+  // Number of lines that are not in the file.
+  uint64_t num_errors() const { return num_errors_; }
 
  private:
   AuditFile(const AuditFileOptions& options, size_t max_waiting,
@@ -136,6 +139,7 @@ class AuditFile {
   FileDescriptor file_;
   std::string logged_;
 
+  std::atomic<uint64_t> num_errors_{0};
   Mutex mutex_;
   CondVar changed_;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;

@@ -20,6 +20,9 @@
 namespace agg {
 namespace {
 
+// Version 1 has no word for "no limit", but the largest number of whole pages.
+constexpr int64_t kUnlimited = int64_t{1} << 62;
+
 // "" when there is no such file.
 std::string ReadKernelFile(const std::string& path) {
   std::ifstream file(path);
@@ -121,6 +124,11 @@ HostMemory GrantedMemory(const std::string& root) {
   }
   if (total > 0) return {total, "MemTotal"};
   return {0, "unknown"};
+}
+
+int64_t MemoryLimit(const std::string& root) {
+  const int64_t limit = CgroupLimit(root);
+  return limit < kUnlimited ? limit : 0;
 }
 
 int AffinityCpus() {

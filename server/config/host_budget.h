@@ -17,6 +17,10 @@ struct HostMemory {
 // the machine's memory if that is less. `root` replaces "/" in tests.
 HostMemory GrantedMemory(const std::string& root = "/");
 
+// The smallest memory limit of the process's cgroups and their parents; 0:
+// there is none. `root` as above.
+int64_t MemoryLimit(const std::string& root = "/");
+
 // 80% of what is granted: the rest is for code, stacks and the transport.
 constexpr int64_t DefaultBudget(int64_t granted_bytes) {
   return granted_bytes / 5 * 4;

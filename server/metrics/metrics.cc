@@ -262,7 +262,8 @@ class Metrics::Impl {
        std::function<std::optional<RoundLogStatus>()> round_log,
        std::function<std::vector<CallCount>()> calls,
        std::function<const DenialCounts*()> denials,
-       std::function<std::vector<CertificateExpiry>()> certificates)
+       std::function<std::vector<CertificateExpiry>()> certificates,
+       std::function<ProcessState()> process)
       : options_(WithValidNames(options)),
         shard_status_(std::move(shard_status)),
         job_status_(std::move(job_status)),
@@ -270,6 +271,7 @@ class Metrics::Impl {
         calls_(std::move(calls)),
         denials_(std::move(denials)),
         certificates_(std::move(certificates)),
+        process_(std::move(process)),
         state_(std::make_shared<RoundState>(InitialRoundState(options_))) {}
 
   void SetTensors(const std::vector<std::pair<std::string, int64_t>>& tensors) {
@@ -313,7 +315,8 @@ class Metrics::Impl {
     AddCertificateFamilies(
         certificates_ ? certificates_() : std::vector<CertificateExpiry>(),
         &builder);
-    AddProcessFamilies(ReadProcessUsage(), &builder);
+    AddProcessFamilies(ReadProcessUsage(),
+                       process_ ? process_() : ProcessState(), &builder);
     builder.Counter("aggserver_log_lines_dropped_total",
                     "Lines of the log that are lost: nobody had read stderr.",
                     static_cast<double>(DroppedLogLines()));
@@ -335,6 +338,7 @@ class Metrics::Impl {
   const std::function<std::vector<CallCount>()> calls_;
   const std::function<const DenialCounts*()> denials_;
   const std::function<std::vector<CertificateExpiry>()> certificates_;
+  const std::function<ProcessState()> process_;
   // Never null; only through Load and Store.
   std::shared_ptr<const RoundState> state_;
 };
@@ -345,11 +349,12 @@ Metrics::Metrics(const MetricsOptions& options,
                  std::function<std::optional<RoundLogStatus>()> round_log,
                  std::function<std::vector<CallCount>()> calls,
                  std::function<const DenialCounts*()> denials,
-                 std::function<std::vector<CertificateExpiry>()> certificates)
-    : impl_(std::make_shared<Impl>(options, std::move(shard_status),
-                                   std::move(job_status), std::move(round_log),
-                                   std::move(calls), std::move(denials),
-                                   std::move(certificates))) {}
+                 std::function<std::vector<CertificateExpiry>()> certificates,
+                 std::function<ProcessState()> process)
+    : impl_(std::make_shared<Impl>(
+          options, std::move(shard_status), std::move(job_status),
+          std::move(round_log), std::move(calls), std::move(denials),
+          std::move(certificates), std::move(process))) {}
 
 Metrics::~Metrics() = default;
 

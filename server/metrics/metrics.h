@@ -15,6 +15,7 @@
 #include "server/base/call_counts.h"
 #include "server/metrics/family_builder.h"
 #include "server/metrics/round_state.h"
+#include "server/metrics/status_families.h"
 #include "server/round/round_report.h"
 #include "server/round_log/round_log_status.h"
 
@@ -40,14 +41,16 @@ class Metrics {
   // nullopt means that there is no coordinator (yet), or no round log.
   // `calls`: those of gRPC; null: none are counted. `denials`: those that were
   // refused; null, or one that is null: none are counted. `certificates`: those
-  // of TLS; null: there are none.
+  // of TLS; null: there are none. `process`: what this one says of itself;
+  // null: nothing.
   Metrics(
       const MetricsOptions& options, std::function<ShardStatus()> shard_status,
       std::function<std::optional<JobStatus>()> job_status,
       std::function<std::optional<RoundLogStatus>()> round_log = nullptr,
       std::function<std::vector<CallCount>()> calls = nullptr,
       std::function<const DenialCounts*()> denials = nullptr,
-      std::function<std::vector<CertificateExpiry>()> certificates = nullptr);
+      std::function<std::vector<CertificateExpiry>()> certificates = nullptr,
+      std::function<ProcessState()> process = nullptr);
   ~Metrics();
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;

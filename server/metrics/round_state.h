@@ -44,6 +44,7 @@ struct MetricsOptions {
   int32_t max_workers = 64;
   bool replicated = false;                // replication "buddy"
   double checkpoint_every_seconds = 0.0;  // 0: not by time, or none at all
+  uint64_t checkpoint_every_rounds = 0;   // 0: not by rounds, or none at all
   bool insecure = false;  // others than this host's reach it without TLS
   std::string version;    // of the build
 };

@@ -161,6 +161,10 @@ void AddCheckpoints(const MetricsOptions& options,
   builder->Gauge("aggserver_checkpoint_interval_seconds",
                  "checkpoint.every_seconds; 0: not by time, or no checkpoints.",
                  options.checkpoint_every_seconds);
+  builder->Gauge("aggserver_checkpoint_every_rounds",
+                 "checkpoint.every_rounds; 0: not by rounds, or no "
+                 "checkpoints.",
+                 static_cast<double>(options.checkpoint_every_rounds));
   builder->Gauge("aggserver_checkpoint_version",
                  "Version of the newest complete checkpoint; NaN: none yet; 0 "
                  "without checkpoints.",
@@ -510,7 +514,18 @@ void AddShardFamilies(const ShardStatus& status, FamilyBuilder* builder) {
   AddFallbackFamilies(status, builder);
 }
 
-void AddProcessFamilies(const ProcessUsage& usage, FamilyBuilder* builder) {
+void AddProcessFamilies(const ProcessUsage& usage, const ProcessState& state,
+                        FamilyBuilder* builder) {
+  builder->Gauge("aggserver_stopping",
+                 "1 from the moment that the process was told to stop, in good "
+                 "order, else 0.",
+                 state.stopping ? 1.0 : 0.0);
+  builder->Gauge("aggserver_memory_limit_bytes",
+                 "Memory limit of the process's control group; 0: none.",
+                 static_cast<double>(state.memory_limit_bytes));
+  builder->Counter("aggserver_audit_errors_total",
+                   "Lines of the audit that are missing from its file.",
+                   static_cast<double>(state.audit_errors));
   builder->Gauge("aggserver_memory_resident_bytes",
                  "Physical memory that this process has.",
                  usage.resident_bytes);

@@ -3,6 +3,7 @@
 #ifndef AGG_SERVER_METRICS_STATUS_FAMILIES_H_
 #define AGG_SERVER_METRICS_STATUS_FAMILIES_H_
 
+#include <cstdint>
 #include <optional>
 
 #include "server/metrics/family_builder.h"
@@ -22,6 +23,13 @@ struct ProcessUsage {
   double max_open_files = 0.0;      // the soft limit; +Inf: none
 };
 
+// What a process knows of itself and the kernel does not say of it.
+struct ProcessState {
+  bool stopping = false;           // it was told to stop, in good order
+  int64_t memory_limit_bytes = 0;  // of its control group; 0: none
+  uint64_t audit_errors = 0;       // lines that are missing from the file
+};
+
 // Reads /proc/self: some tens of microseconds. Thread-safe.
 ProcessUsage ReadProcessUsage();
 
@@ -39,7 +47,8 @@ void AddRoundLogFamilies(const std::optional<RoundLogStatus>& status,
 void AddShardFamilies(const ShardStatus& status, FamilyBuilder* builder);
 
 // Adds the families under "Process" of README.md.
-void AddProcessFamilies(const ProcessUsage& usage, FamilyBuilder* builder);
+void AddProcessFamilies(const ProcessUsage& usage, const ProcessState& state,
+                        FamilyBuilder* builder);
 
 }  // namespace agg
 

@@ -12,8 +12,8 @@
 #include <cstring>
 #include <exception>
 #include <functional>
+#include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -28,6 +28,7 @@
 #include "absl/time/time.h"
 #include "httplib.h"
 #include "server/base/address.h"
+#include "server/base/clock.h"
 #include "server/base/mutex.h"
 #include "server/base/status_macros.h"
 #include "server/status/http_stream.h"
@@ -36,8 +37,11 @@ namespace agg {
 namespace {
 
 // httplib's backlog of five is full with a few browsers and scrapers at once,
-// and the kernel then lets the next one wait for a second.
-constexpr int kBacklog = 64;
+// and the kernel then lets the next one wait for a second, or for three. This
+// one holds the silent clients of a scan, too.
+constexpr int kBacklog = 1024;
+// Time between two looks at whether a client has been silent for too long.
+constexpr absl::Duration kLookInterval = absl::Milliseconds(10);
 // Before listening again when the system had no memory for a connection.
 constexpr absl::Duration kListenPause = absl::Milliseconds(100);
 // The policy of what is no page.
@@ -48,33 +52,28 @@ constexpr char kNothing[] = "default-src 'none'; frame-ancestors 'none'";
 // process may have, which gRPC needs as well.
 class BoundedPool : public httplib::ThreadPool {
  public:
-  BoundedPool(int threads, int max_waiting)
+  // `await_thread` holds up the thread that accepts while none is free.
+  BoundedPool(int threads, std::function<void()> await_thread)
       : httplib::ThreadPool(static_cast<size_t>(threads)),
-        max_waiting_(max_waiting) {}
+        await_thread_(std::move(await_thread)) {}
 
-  // Holds up the thread that accepts while there are too many.
   void enqueue(std::function<void()> serve) override {
-    {
-      MutexLock lock(&mutex_);
-      while (num_waiting_ >= max_waiting_) changed_.Wait(&mutex_);
-      ++num_waiting_;
-    }
-    httplib::ThreadPool::enqueue([this, serve = std::move(serve)] {
-      {
-        MutexLock lock(&mutex_);
-        --num_waiting_;
-        changed_.NotifyAll();
-      }
-      serve();
-    });
+    await_thread_();
+    httplib::ThreadPool::enqueue(std::move(serve));
   }
 
  private:
-  const int max_waiting_;
-  Mutex mutex_;
-  CondVar changed_;
-  int num_waiting_ ABSL_GUARDED_BY(mutex_) = 0;
+  const std::function<void()> await_thread_;
 };
+
+// HttpResponse::sent of the answer that this thread gives: httplib carries
+// nothing of the kind from a handler to the end of its answer.
+thread_local std::function<void()>* answer_sent = nullptr;
+
+bool HasBytes(int fd) {
+  char byte;
+  return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+}
 
 httplib::Headers DefaultHeaders() {
   return {{"Cache-Control", "no-store"},
@@ -116,7 +115,7 @@ class HttpServer::Listener : public httplib::Server {
            const HttpTransport& transport)
       : handler_(std::move(handler)), limits_(limits), transport_(transport) {
     new_task_queue = [this] {
-      return new BoundedPool(limits_.threads, limits_.waiting);
+      return new BoundedPool(limits_.threads, [this] { AwaitThread(); });
     };
     // httplib's default, SO_REUSEPORT, would let two servers have one port.
     set_socket_options([](socket_t fd) {
@@ -136,7 +135,7 @@ class HttpServer::Listener : public httplib::Server {
     {
       MutexLock lock(&mutex_);
       stopped_ = true;
-      for (const int fd : open_) shutdown(fd, SHUT_RDWR);
+      for (const auto& [fd, connection] : open_) shutdown(fd, SHUT_RDWR);
       changed_.NotifyAll();
     }
     // Not httplib's stop(): it does nothing before the thread runs, and closes
@@ -163,6 +162,44 @@ class HttpServer::Listener : public httplib::Server {
   int port() const { return port_; }
 
  private:
+  struct Connection {
+    absl::Time since;       // a thread has served it
+    bool reading = true;    // the request is not complete
+    bool expelled = false;  // to make room
+  };
+
+  // Waits until a thread is free, and takes it for the next connection.
+  void AwaitThread() {
+    MutexLock lock(&mutex_);
+    while (num_busy_ >= limits_.threads) {
+      ExpelOldestSilent();
+      changed_.WaitFor(&mutex_, kLookInterval);
+    }
+    ++num_busy_;
+  }
+
+  // Closes the connection that has been served for longest without a request,
+  // unless one that was closed has not gone yet. What has sent something that
+  // its thread has not read is not silent.
+  void ExpelOldestSilent() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const absl::Time before = Clock::Real()->Now() - limits_.patience;
+    auto oldest = open_.end();
+    for (auto it = open_.begin(); it != open_.end(); ++it) {
+      const Connection& connection = it->second;
+      if (connection.expelled) return;
+      if (!connection.reading || connection.since > before ||
+          HasBytes(it->first)) {
+        continue;
+      }
+      if (oldest == open_.end() || connection.since < oldest->second.since) {
+        oldest = it;
+      }
+    }
+    if (oldest == open_.end()) return;
+    oldest->second.expelled = true;
+    shutdown(oldest->first, SHUT_RDWR);
+  }
+
   bool Stopped() {
     MutexLock lock(&mutex_);
     return stopped_;
@@ -188,7 +225,7 @@ class HttpServer::Listener : public httplib::Server {
   bool process_and_close_socket(socket_t fd) override {
     {
       MutexLock lock(&mutex_);
-      open_.insert(fd);
+      open_[fd].since = Clock::Real()->Now();
       if (stopped_) shutdown(fd, SHUT_RDWR);
     }
     bool answered = false;
@@ -204,7 +241,15 @@ class HttpServer::Listener : public httplib::Server {
       open_.erase(fd);
     }
     close(fd);
+    MutexLock lock(&mutex_);
+    --num_busy_;
+    changed_.NotifyAll();
     return answered;
+  }
+
+  void NoteRequest(int fd) {
+    MutexLock lock(&mutex_);
+    open_[fd].reading = false;
   }
 
   bool Converse(int fd) {
@@ -216,10 +261,13 @@ class HttpServer::Listener : public httplib::Server {
     HttpStream stream(fd, limits_.request_bytes, limits_.request,
                       limits_.answer, std::move(tls));
     bool answered = false;
+    std::function<void()> sent;
+    answer_sent = &sent;
     try {
       bool closed = false;
       answered = process_request(stream, /*close_connection=*/true, closed,
-                                 [fd](httplib::Request& request) {
+                                 [this, fd](httplib::Request& request) {
+                                   NoteRequest(fd);
                                    request.remote_addr = PeerOf(fd);
                                    // A header of 8 KB could ask for the page a
                                    // thousand times over.
@@ -229,6 +277,8 @@ class HttpServer::Listener : public httplib::Server {
       // Out of memory, or a header that httplib cannot take: the client learns
       // it from the connection's end.
     }
+    answer_sent = nullptr;
+    if (answered && sent != nullptr) sent();
     stream.End();
     stream.Drain();
     return answered;
@@ -268,6 +318,7 @@ class HttpServer::Listener : public httplib::Server {
       response->set_header("WWW-Authenticate", scheme);
     }
     response->set_content(answer.body, answer.content_type);
+    if (answer_sent != nullptr) *answer_sent = answer.sent;
   }
 
   const HttpServer::Handler handler_;
@@ -279,7 +330,9 @@ class HttpServer::Listener : public httplib::Server {
   Mutex mutex_;
   CondVar changed_;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
-  std::set<int> open_ ABSL_GUARDED_BY(mutex_);  // connections being served
+  int num_busy_ ABSL_GUARDED_BY(mutex_) = 0;  // threads
+  // Those that are being served, by their sockets.
+  std::map<int, Connection> open_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

@@ -31,15 +31,18 @@ struct HttpResponse {
   // "": nothing may be loaded, and no page may have it in a frame.
   std::string content_security_policy;
   std::vector<std::string> authenticate;  // WWW-Authenticate, with status 401
+  // Called when the system has taken all of the answer, on the handler's
+  // thread; null: nobody wants to know.
+  std::function<void()> sent;
 };
 
 // What clients may take, whatever they do.
 struct HttpLimits {
-  // Each serves one connection at a time, a silent one too.
-  int threads = 8;
-  // Connections that are accepted and wait for a thread. More wait in the
-  // kernel, which bounds them as well.
-  int waiting = 32;
+  // Each serves one connection at a time. Further ones wait in the kernel,
+  // which bounds them, and meanwhile those that have not sent their request
+  // within `patience` are closed, the oldest one first.
+  int threads = 16;
+  absl::Duration patience = absl::Milliseconds(100);
   size_t request_bytes = size_t{16} << 10;
   absl::Duration request = absl::Seconds(5);  // from a thread's first look
   absl::Duration answer = absl::Seconds(10);  // from its first byte on
@@ -53,9 +56,9 @@ struct HttpTransport {
 
 // HTTP/1.1, one request per connection, GET and HEAD only (others: 405; a
 // handler never sees them, and their bodies are not read), no ranges. A
-// connection that exceeds a limit is closed. Silent clients can make others
-// wait until their time is up, so nothing that must be answered at once, such
-// as a probe, belongs here. Thread-compatible.
+// connection that exceeds a limit is closed. Silent clients make others wait no
+// longer than their number over `threads` times `patience`; still nothing that
+// must be answered at once, such as a probe, belongs here. Thread-compatible.
 class HttpServer {
  public:
   // Called on any of the server's threads, by several at once.

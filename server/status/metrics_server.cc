@@ -70,10 +70,13 @@ HttpResponse Refused(const absl::Status& status) {
 }
 
 // Prometheus 3 refuses a scrape whose type lacks the version.
-HttpResponse Scrape(std::string text) {
+HttpResponse Scrape(const std::string& from,
+                    const std::function<std::string()>& expose,
+                    const MetricsPages& pages) {
   HttpResponse response;
+  if (pages.on_scrape != nullptr) response.sent = pages.on_scrape(from);
   response.content_type = "text/plain; version=0.0.4; charset=utf-8";
-  response.body = std::move(text);
+  response.body = expose();
   return response;
 }
 
@@ -81,7 +84,7 @@ HttpResponse Scrape(std::string text) {
 HttpResponse Answer(const HttpRequest& request,
                     const std::function<std::string()>& expose,
                     const MetricsPages& pages) {
-  if (request.path == "/metrics") return Scrape(expose());
+  if (request.path == "/metrics") return Scrape(request.from, expose, pages);
   if (request.path == "/healthz") return Text(200, "ok\n");
   if (request.path == "/readyz") return Ready(pages, /*in_words=*/true);
   if (pages.status_json != nullptr) {

@@ -35,6 +35,9 @@ struct MetricsPages {
   // Whether the port may be asked for by that Host header. Null: by any.
   std::function<absl::Status(const std::string& host, const std::string& from)>
       admit_host;
+  // A scrape from that address begins. Called before its text is made; what it
+  // returns is called when the text has been sent. Null: nobody wants to know.
+  std::function<std::function<void()>(const std::string& from)> on_scrape;
   // Whether /healthz and /readyz answer everybody, though in one word alone.
   bool open_health = true;
 };

@@ -6,10 +6,13 @@ import json
 import os
 import re
 import signal
+import socket
 import stat
 import subprocess
 import tempfile
+import time
 import unittest
+import urllib.request
 
 SERVER = os.path.join("server", "agg_server")
 INSECURE = "security { insecure: true }\n"
@@ -124,6 +127,60 @@ class ProcessTest(unittest.TestCase):
             self.assertRegex(file.read(), r"^\d+\n$")
         self.assertEqual(sorted(os.listdir(self.folder.name)),
                          ["job.textproto", "metrics", "port"])
+
+    def start_with_metrics(self):
+        """A server with a metrics port; its process and that port."""
+        path = os.path.join(self.folder.name, "metrics")
+        process, _ = self.start("--metrics_port=0", "--drain_seconds=60",
+                                "--metrics_port_file=" + path)
+        with open(path) as file:
+            return process, int(file.read())
+
+    def scrape(self, port):
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics",
+                                    timeout=60) as answer:
+            return answer.read().decode()
+
+    def test_who_scrapes_sees_an_orderly_stop(self):
+        process, port = self.start_with_metrics()
+        self.assertIn('aggserver_stopping{job="default",shard="0"} 0\n',
+                      self.scrape(port))
+        # The time between two scrapes is how long the last one is waited for.
+        first = time.monotonic()
+        while time.monotonic() < first + 4:
+            pass
+        self.scrape(port)
+        process.send_signal(signal.SIGTERM)
+        log = ""
+        while "the metrics port stays open until the stop is scraped" not in log:
+            line = process.stderr.readline()
+            self.assertTrue(line, log)
+            log += line
+        self.assertIn("drained", log)
+        last = self.scrape(port)
+        self.assertIn('aggserver_stopping{job="default",shard="0"} 1\n', last)
+        self.assertIn('phase="draining"} 1\n', last)
+        # It has been seen: there is nothing to wait for.
+        self.assertEqual(process.wait(60), 0, process.stderr.read())
+
+    def test_a_server_that_nobody_scrapes_ends_at_once(self):
+        process, port = self.start_with_metrics()
+        self.scrape(port)  # by a person
+        process.send_signal(signal.SIGTERM)
+        rest = process.stderr.read()
+        self.assertEqual(process.wait(60), 0, rest)
+        self.assertNotIn("stays open", rest)
+
+    def test_silent_connections_do_not_hold_a_scrape_up(self):
+        _, port = self.start_with_metrics()
+        silent = [socket.create_connection(("127.0.0.1", port))
+                  for _ in range(60)]
+        begun = time.monotonic()
+        self.assertIn("aggserver_build_info", self.scrape(port))
+        # Prometheus gives up after 10 s.
+        self.assertLess(time.monotonic() - begun, 10)
+        for connection in silent:
+            connection.close()
 
     def test_a_signal_is_audited(self):
         audit = os.path.join(self.folder.name, "audit")

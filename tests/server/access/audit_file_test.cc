@@ -4,6 +4,7 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <thread>  // NOLINT
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -91,9 +92,11 @@ TEST(AuditFileTest, ADiskThatIsFullAgainIsLoggedAgain) {
     const NoLargeFiles full(1000000, &logged);
     const auto file = AuditFile::Open({path, 1 << 30});
     ASSERT_TRUE(file.ok()) << file.status();
+    EXPECT_EQ((*file)->num_errors(), 0u);
     for (const std::string& line : {large, large, std::string("y"), large}) {
       (*file)->Write(line);
     }
+    while ((*file)->num_errors() < 3) std::this_thread::yield();
   }
   EXPECT_EQ(CountOf("the audit file cannot be written", logged), 2);
   EXPECT_TRUE(Read(path) == "y\n");
@@ -106,6 +109,7 @@ TEST(AuditFileTest, LinesThatFindNoRoomAreLogged) {
     const auto file = AuditFile::Open({path, 1 << 30}, /*max_waiting=*/0);
     ASSERT_TRUE(file.ok()) << file.status();
     for (int i = 0; i < 3; ++i) (*file)->Write("x");
+    EXPECT_EQ((*file)->num_errors(), 3u);
   }
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
               HasSubstr("the audit file has lost 3 lines: "));

@@ -123,6 +123,24 @@ TEST_F(MemoryTest, AHugeLimitIsNone) {
   EXPECT_EQ(GrantedMemory(root_).source, "MemTotal");
 }
 
+// Of version 2, of a pod above a container, of version 1, and without any.
+TEST_F(MemoryTest, TheLimitAloneIsZeroWithoutOne) {
+  Write("proc/meminfo", "MemTotal: 1000 kB\n");
+  EXPECT_EQ(MemoryLimit(root_), 0);
+  Write("proc/self/cgroup", "2:memory:/a\n0::/pod/container\n");
+  EXPECT_EQ(MemoryLimit(root_), 0);
+  Write("sys/fs/cgroup/memory/a/memory.limit_in_bytes",
+        "9223372036854771712\n");
+  Write("sys/fs/cgroup/pod/container/memory.max", "max\n");
+  EXPECT_EQ(MemoryLimit(root_), 0);
+  Write("sys/fs/cgroup/pod/container/memory.max", "900000\n");
+  EXPECT_EQ(MemoryLimit(root_), 900000);
+  Write("sys/fs/cgroup/pod/memory.max", "700000\n");
+  EXPECT_EQ(MemoryLimit(root_), 700000);
+  Write("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "300000\n");
+  EXPECT_EQ(MemoryLimit(root_), 300000);
+}
+
 TEST(BudgetTest, IsFourFifths) { EXPECT_EQ(DefaultBudget(1000), 800); }
 
 }  // namespace

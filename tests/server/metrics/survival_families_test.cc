@@ -1,5 +1,6 @@
 // The series of survival, as a scrape shows them.
 #include <cmath>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -35,12 +36,14 @@ TEST(SurvivalFamiliesTest,
         << name;
   }
   options.checkpoint_every_seconds = 600.0;
+  options.checkpoint_every_rounds = 40;
   job.checkpoint.configured = true;
   job.checkpoint.writing = true;
   const Scrape first = scrape();
   EXPECT_TRUE(std::isnan(first.Value("aggserver_checkpoint_version")));
   EXPECT_TRUE(std::isnan(first.Value("aggserver_checkpoint_age_seconds")));
   EXPECT_EQ(first.Value("aggserver_checkpoint_interval_seconds"), 600);
+  EXPECT_EQ(first.Value("aggserver_checkpoint_every_rounds"), 40);
   EXPECT_EQ(first.Value("aggserver_checkpoint_writing"), 1);
   job.checkpoint.made = 5;
   job.checkpoint.version = 0;  // of the seed
@@ -165,6 +168,24 @@ TEST(ProcessMetricsTest, CertificatesHaveAnEnd) {
   constexpr char kName[] = "aggserver_certificate_expiry_timestamp_seconds";
   EXPECT_EQ(scrape.Value(kName, "file=\"certificate\""), 1800000000);
   EXPECT_TRUE(std::isnan(scrape.Value(kName, "file=\"client_ca\"")));
+}
+
+TEST(ProcessMetricsTest, WhatAProcessSaysOfItself) {
+  ProcessState state;
+  const Metrics metrics(
+      Options(), [] { return ShardStatus(); }, nullptr, nullptr, nullptr,
+      nullptr, nullptr, [&] { return state; });
+  const Scrape before(metrics.Expose());
+  EXPECT_EQ(before.Value("aggserver_stopping"), 0);
+  EXPECT_EQ(before.Value("aggserver_memory_limit_bytes"), 0);
+  EXPECT_EQ(before.Value("aggserver_audit_errors_total"), 0);
+  state.stopping = true;
+  state.memory_limit_bytes = int64_t{3} << 30;
+  state.audit_errors = 7;
+  const Scrape after(metrics.Expose());
+  EXPECT_EQ(after.Value("aggserver_stopping"), 1);
+  EXPECT_EQ(after.Value("aggserver_memory_limit_bytes"), 3221225472.0);
+  EXPECT_EQ(after.Value("aggserver_audit_errors_total"), 7);
 }
 
 TEST(ProcessMetricsTest, TheProcessIsSampledAtScrape) {

@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -195,14 +196,13 @@ class SlowClientsTest : public ::testing::Test {
 HttpLimits Patient() {
   HttpLimits limits;
   limits.threads = 2;
-  limits.waiting = 2;
-  limits.request = limits.answer = absl::Hours(1);
+  limits.request = limits.answer = limits.patience = absl::Hours(1);
   return limits;
 }
 
 TEST_F(SlowClientsTest, DoNotHoldUpTheEnd) {
   Start(Patient());
-  // More than are served and wait together: the rest waits in the kernel.
+  // More than are served: the rest waits in the kernel.
   for (int i = 0; i < 12; ++i) Connect(i % 2 == 0 ? "GET /a HT" : "");
   const int port = server_->port();
   server_ = nullptr;
@@ -233,13 +233,68 @@ TEST_F(SlowClientsTest, WaitInTheKernelBeyondTheLimit) {
   const HttpLimits limits = Patient();
   Start(limits);
   // And one that the thread which accepts has in its hand.
-  const int most = limits.threads + limits.waiting + 1;
+  const int most = limits.threads + 1;
   for (int i = 0; i < 12; ++i) Connect("");
   while (AcceptedAt(server_->port()) < most) std::this_thread::yield();
   // Time for one that would take more.
   for (int i = 0; i < 30; ++i) Connect("");
   EXPECT_EQ(AcceptedAt(server_->port()), most);
   server_ = nullptr;
+}
+
+// What a scan of ports leaves open, and what a broken client does.
+TEST_F(SlowClientsTest, GiveWayToWhoSendsARequest) {
+  HttpLimits limits = Patient();
+  limits.patience = absl::ZeroDuration();
+  Start(limits);
+  for (const int number : {60, 600}) {
+    for (int i = 0; i < number; ++i) Connect(i % 2 == 0 ? "" : "GET /a HT");
+    HttpClient scraper(server_->port());
+    scraper.Send("GET /metrics HTTP/1.1\r\n\r\n");
+    EXPECT_EQ(scraper.Read(15), "HTTP/1.1 200 OK") << number;
+  }
+  // The oldest ones had to go first.
+  EXPECT_EQ(clients_[0]->ReadAll(), "");
+}
+
+TEST_F(SlowClientsTest, DoNotCutOffAnAnswer) {
+  HttpLimits limits = Patient();
+  limits.patience = absl::ZeroDuration();
+  Start(limits);
+  for (int i = 0; i < limits.threads; ++i) {
+    Connect("GET / HTTP/1.1\r\n\r\n");
+    // From here on its thread waits for the client, or soon will.
+    EXPECT_EQ(clients_.back()->Read(9), "HTTP/1.1 ");
+  }
+  for (int i = 0; i < 30; ++i) Connect("");
+  EXPECT_GE(clients_[0]->ReadAll().size(), size_t{100} << 20);
+}
+
+TEST(AnswerTest, WhatIsSentIsTold) {
+  std::atomic<int> num_sent{0};
+  auto server =
+      HttpServer::Start("127.0.0.1", 0, [&](const HttpRequest& request) {
+        HttpResponse response;
+        if (request.path == "/a") response.sent = [&] { ++num_sent; };
+        if (request.path == "/large") {
+          response.body.assign(size_t{100} << 20, 'x');
+          response.sent = [&] { num_sent += 1000; };
+        }
+        return response;
+      });
+  ASSERT_TRUE(server.ok()) << server.status();
+  // The connection ends after the call.
+  EXPECT_THAT(Get((*server)->port(), "/a"), HasSubstr("200 OK"));
+  EXPECT_EQ(num_sent, 1);
+  EXPECT_THAT(Get((*server)->port(), "/b"), HasSubstr("200 OK"));
+  EXPECT_EQ(num_sent, 1);
+  {
+    HttpClient leaves((*server)->port());
+    leaves.Send("GET /large HTTP/1.1\r\n\r\n");
+    EXPECT_EQ(leaves.Read(9), "HTTP/1.1 ");
+  }
+  server->reset();
+  EXPECT_EQ(num_sent, 1);
 }
 
 TEST_F(SlowClientsTest, MayLeaveAnAnswerWhenTheServerEnds) {

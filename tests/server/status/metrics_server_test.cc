@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -53,6 +54,22 @@ TEST_F(MetricsServerTest, ServesTheMetrics) {
               HasSubstr("outcome=\"applied\"} 1\n"));
   EXPECT_TRUE(
       absl::StartsWith(Get((*server)->port(), "/other"), "HTTP/1.1 404 "));
+}
+
+TEST_F(MetricsServerTest, TellsWhoScrapesAndWhenItIsSent) {
+  std::vector<std::string> told;
+  MetricsPages pages;
+  pages.on_scrape = [&](const std::string& from) {
+    told.push_back(from.substr(0, from.rfind(':')));
+    return [&] { told.emplace_back("sent"); };
+  };
+  auto server =
+      MetricsServer::Start("127.0.0.1", 0, metrics_, std::move(pages));
+  ASSERT_TRUE(server.ok()) << server.status();
+  EXPECT_THAT(Get((*server)->port(), "/metrics"), HasSubstr("200 OK"));
+  EXPECT_THAT(Get((*server)->port(), "/healthz"), HasSubstr("200 OK"));
+  server->reset();
+  EXPECT_EQ(told, std::vector<std::string>({"ipv4:127.0.0.1", "sent"}));
 }
 
 TEST_F(MetricsServerTest, WithoutPagesThereAreNone) {
