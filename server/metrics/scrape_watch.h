@@ -35,7 +35,7 @@ class ScrapeWatch {
   // object's end.
   std::function<void()> OnScrape(const std::string& from);
 
-  // From here on scrapes say that the process stops.
+  // Makes scrapes say from here on that the process stops.
   void BeginStop() { stopping_ = true; }
   bool stopping() const { return stopping_; }
 
