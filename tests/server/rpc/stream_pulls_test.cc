@@ -38,6 +38,7 @@ std::unique_ptr<ShardEngine> Pipelined(const ShardOptions& options,
                                        Backend* backend) {
   ShardOptions pipelined = options;
   pipelined.pipelined = true;
+  pipelined.early_gram = false;
   return std::make_unique<ShardEngine>(pipelined, backend);
 }
 
