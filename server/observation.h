@@ -81,6 +81,8 @@ class Observation {
   // Serves on until those who scrape regularly have seen that, for `limit` at
   // most.
   void AwaitLastScrapes(absl::Duration limit);
+  // What a scrape gets now (Metrics::Expose), whether or not the port is open.
+  std::string Exposed() const { return metrics_.Expose(); }
   // Port of the metrics; 0: not served.
   int port() const { return server_ == nullptr ? 0 : server_->port(); }
 

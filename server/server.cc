@@ -364,6 +364,8 @@ absl::Status Server::StartRpc(int port) {
   rpc.job.region_socket = region_socket_;
   rpc.admin = start_.admin;
   rpc.version = kVersion;
+  rpc.config = options_.fields;
+  rpc.metrics = [this] { return observation_->Exposed(); };
   rpc.on_drain_request = start_.on_drain_request;
   rpc.calls = &calls_;
   rpc.tls = tls_.get();

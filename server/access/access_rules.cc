@@ -87,6 +87,7 @@ constexpr MethodRule kTable[] = {
     {"agg.v1.Admin/ListTensors", kLook, kNow, kMessage},
     {"agg.v1.Admin/ListRounds", kLook, kNow, kMessage},
     {"agg.v1.Admin/GetVersion", kLook, kNow, kOutcome},
+    {"agg.v1.Admin/Describe", kChange, kNow, kMessage},
     {"agg.v1.Admin/ListAudit", kChange, kNow, kMessage},
     // Not methods: all that the HTTP port has but health.
     {kHttpPages, kLook, kNow, kOutcome},

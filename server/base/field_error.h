@@ -33,6 +33,13 @@ inline absl::Status CheckField(bool ok, absl::string_view path, double value,
   return FieldError(path, absl::StrCat(value), allowed);
 }
 
+// A field of a configuration, as text.
+struct FieldValue {
+  std::string path;  // "optimizer.kind", "groups[1].name"
+  std::string value;
+  bool compared = false;  // all shards of a job must have the same value
+};
+
 // Collects errors, so that who made several mistakes reads of all at once.
 // Thread-compatible.
 class FieldErrors {

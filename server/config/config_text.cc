@@ -9,12 +9,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
@@ -60,6 +64,30 @@ class ErrorList : public google::protobuf::io::ErrorCollector {
   FieldErrors* const unknown_fields_;
 };
 
+// Calls `visit` with each field that is printed, and which element of it: -1
+// for a singular one.
+template <typename Visit>
+void ForEachField(const Message& message, const Visit& visit) {
+  const auto* descriptor = message.GetDescriptor();
+  const auto* reflection = message.GetReflection();
+  for (int i = 0; i < descriptor->field_count(); ++i) {
+    const FieldDescriptor* field = descriptor->field(i);
+    if (field->is_repeated()) {
+      const int count = reflection->FieldSize(message, field);
+      for (int k = 0; k < count; ++k) visit(field, k);
+    } else if (!field->has_presence() || reflection->HasField(message, field)) {
+      visit(field, -1);
+    }
+  }
+}
+
+void Clear(absl::string_view name, Message* message) {
+  const FieldDescriptor* const field =
+      message->GetDescriptor()->FindFieldByName(std::string(name));
+  AGG_DCHECK(field != nullptr);
+  message->GetReflection()->ClearField(message, field);
+}
+
 void Print(const Message& message, int indent, std::string* out);
 
 // `index`: which element of a repeated field; -1 for a singular one.
@@ -82,19 +110,9 @@ void PrintField(const Message& message, const FieldDescriptor* field, int index,
 }
 
 void Print(const Message& message, int indent, std::string* out) {
-  const auto* descriptor = message.GetDescriptor();
-  const auto* reflection = message.GetReflection();
-  for (int i = 0; i < descriptor->field_count(); ++i) {
-    const FieldDescriptor* field = descriptor->field(i);
-    if (field->is_repeated()) {
-      const int count = reflection->FieldSize(message, field);
-      for (int k = 0; k < count; ++k) {
-        PrintField(message, field, k, indent, out);
-      }
-    } else if (!field->has_presence() || reflection->HasField(message, field)) {
-      PrintField(message, field, -1, indent, out);
-    }
-  }
+  ForEachField(message, [&](const FieldDescriptor* field, int index) {
+    PrintField(message, field, index, indent, out);
+  });
 }
 
 }  // namespace
@@ -122,37 +140,90 @@ std::string PrintJobConfig(const v1::JobConfig& config) {
 
 namespace {
 
-// Files are each host's own, and shards that speak TLS cannot talk to others at
-// all; but who may do what is the same everywhere.
+// Fields that may differ from host to host, or are the coordinator's alone.
+// checkpoint: each shard's own volume; when and how many is the coordinator's
+// alone, and a restart with another `restore` must not be a restart of all.
+constexpr absl::string_view kOwnFields[] = {"shards",
+                                            "metrics",
+                                            "round_log",
+                                            "checkpoint",
+                                            "device",
+                                            "compute_threads",
+                                            "unix_socket",
+                                            "shared_memory",
+                                            "security",
+                                            "memory_budget_bytes",
+                                            "device_memory_budget_bytes"};
+
+// Of `security` who may do what is the same everywhere. Files are each host's
+// own, and shards that speak TLS cannot talk to others at all.
+constexpr absl::string_view kIdentities = "security.identities[";
+constexpr absl::string_view kOwnIdentityFields[] = {"token_file", "limits"};
+
+bool IsCompared(absl::string_view path) {
+  if (absl::StartsWith(path, kIdentities)) {
+    absl::string_view field = path.substr(path.find(']') + 1);
+    field.remove_prefix(1);  // the dot
+    return std::none_of(
+        std::begin(kOwnIdentityFields), std::end(kOwnIdentityFields),
+        [&](absl::string_view own) { return absl::StartsWith(field, own); });
+  }
+  const absl::string_view first = path.substr(0, path.find_first_of(".["));
+  return std::count(std::begin(kOwnFields), std::end(kOwnFields), first) == 0;
+}
+
+void Collect(const Message& message, const std::string& prefix,
+             std::vector<FieldValue>* out);
+
+void CollectField(const Message& message, const FieldDescriptor* field,
+                  int index, const std::string& path,
+                  std::vector<FieldValue>* out) {
+  if (field->type() != FieldDescriptor::TYPE_MESSAGE) {
+    FieldValue value;
+    value.path = path;
+    TextFormat::PrintFieldValueToString(message, field, index, &value.value);
+    value.compared = IsCompared(path);
+    out->push_back(std::move(value));
+    return;
+  }
+  const auto* reflection = message.GetReflection();
+  Collect(index < 0 ? reflection->GetMessage(message, field)
+                    : reflection->GetRepeatedMessage(message, field, index),
+          absl::StrCat(path, "."), out);
+}
+
+void Collect(const Message& message, const std::string& prefix,
+             std::vector<FieldValue>* out) {
+  ForEachField(message, [&](const FieldDescriptor* field, int index) {
+    CollectField(message, field, index,
+                 absl::StrCat(prefix, field->name(),
+                              index < 0 ? "" : absl::StrCat("[", index, "]")),
+                 out);
+  });
+}
+
 void KeepIdentities(const v1::JobConfig& config, v1::JobConfig* shared) {
-  shared->clear_security();
   for (const v1::IdentityConfig& identity : config.security().identities()) {
     v1::IdentityConfig* const kept =
         shared->mutable_security()->add_identities();
     *kept = identity;
-    kept->clear_token_file();
-    kept->clear_limits();
+    for (absl::string_view name : kOwnIdentityFields) Clear(name, kept);
   }
 }
 
 }  // namespace
 
+std::vector<FieldValue> FieldValues(const v1::JobConfig& config) {
+  std::vector<FieldValue> values;
+  Collect(config, "", &values);
+  return values;
+}
+
 std::string ConfigFingerprint(const v1::JobConfig& config) {
   AGG_DCHECK(!config.publish().empty());
   v1::JobConfig shared = config;
-  shared.clear_shards();
-  shared.clear_metrics();
-  shared.clear_round_log();
-  // Each shard's own volume; when and how many is the coordinator's alone, and
-  // a restart with another `restore` must not be a restart of all.
-  shared.clear_checkpoint();
-  shared.clear_compute_threads();
-  shared.clear_device();
-  shared.clear_unix_socket();
-  shared.clear_shared_memory();
+  for (absl::string_view name : kOwnFields) Clear(name, &shared);
   KeepIdentities(config, &shared);
-  shared.clear_memory_budget_bytes();
-  shared.clear_device_memory_budget_bytes();
   // FNV-1a, 64 bits: gives the same on every platform. It finds mistakes; it
   // does not protect against malice.
   uint64_t hash = 0xcbf29ce484222325u;

@@ -4,6 +4,7 @@
 #define AGG_SERVER_CONFIG_CONFIG_TEXT_H_
 
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -24,6 +25,10 @@ absl::StatusOr<v1::JobConfig> ParseJobConfig(
 // Text that parses to the same config. Unlike protobuf's own printer it also
 // prints fields that hold their type's default, so that people see all values.
 std::string PrintJobConfig(const v1::JobConfig& config);
+
+// The config's fields with their values, in the order and the spelling of
+// PrintJobConfig. `compared`: the field is in ConfigFingerprint.
+std::vector<FieldValue> FieldValues(const v1::JobConfig& config);
 
 // 16 hex digits that all shards of a job must agree on. Fields that may differ
 // from host to host, or are the coordinator's alone, do not count: addresses,

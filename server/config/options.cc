@@ -374,6 +374,7 @@ absl::StatusOr<ServerOptions> MakeServerOptions(const v1::JobConfig& config) {
   if (!errors.empty()) return errors.status();
   options.config_text = PrintJobConfig(complete);
   options.coordinator.checkpoint.config_text = options.config_text;
+  options.fields = FieldValues(complete);
   options.fingerprint = ConfigFingerprint(complete);
   return options;
 }

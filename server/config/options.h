@@ -12,6 +12,7 @@
 #include "kernels/backend_maker.h"
 #include "proto/config.pb.h"
 #include "server/access/identities.h"
+#include "server/base/field_error.h"
 #include "server/config/security_config.h"
 #include "server/coordinator/coordinator_types.h"
 #include "server/round/shard_options.h"
@@ -35,11 +36,12 @@ struct ServerOptions {
   bool unix_socket = true;    // listen on one besides the port (P38)
   SecuritySettings security;  // who may connect
   MetricsSettings metrics;
-  RoundLogOptions round_log;    // path "": no log is written
-  std::string checkpoint_path;  // "": no checkpoints
-  AccessOptions access;         // who may do what
-  std::string config_text;      // the config as text
-  std::string fingerprint;      // what all shards must agree on
+  RoundLogOptions round_log;       // path "": no log is written
+  std::string checkpoint_path;     // "": no checkpoints
+  AccessOptions access;            // who may do what
+  std::string config_text;         // the config as text
+  std::vector<FieldValue> fields;  // the same, field by field
+  std::string fingerprint;         // what all shards must agree on
 };
 
 // Fills in what is left out, as the comments of proto/config.proto promise, so

@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "proto/manifest_message.h"
 #include "proto/protocol_version.h"
@@ -439,6 +440,27 @@ grpc::ServerUnaryReactor* AdminService::GetVersion(
     answer.set_fingerprint(options_.self.fingerprint);
     answer.set_backend(options_.self.backend);
     answer.set_log_level(std::string(LogLevelName(GetLogLevel())));
+    poll->Answer(std::move(answer));
+    return absl::OkStatus();
+  });
+}
+
+grpc::ServerUnaryReactor* AdminService::Describe(
+    grpc::CallbackServerContext* context, const v1::DescribeRequest*,
+    v1::DescribeReply* reply) {
+  return Serve(reply, [&](const auto& poll) -> absl::Status {
+    AGG_RETURN_IF_ERROR(
+        AdmitCall(*gate_, *context, "agg.v1.Admin/Describe").status());
+    v1::DescribeReply answer;
+    for (const FieldValue& field : options_.config) {
+      v1::ConfigField* const out = answer.add_config();
+      out->set_path(field.path);
+      out->set_value(field.value);
+      out->set_compared(field.compared);
+    }
+    if (options_.metrics != nullptr) answer.set_metrics(options_.metrics());
+    answer.set_time_seconds(
+        absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()));
     poll->Answer(std::move(answer));
     return absl::OkStatus();
   });

@@ -6,12 +6,14 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "proto/admin.grpc.pb.h"
 #include "server/access/access_rules.h"
 #include "server/access/caller_gate.h"
+#include "server/base/field_error.h"
 #include "server/base/mutex.h"
 #include "server/coordinator/coordinator.h"
 #include "server/rpc/admit_call.h"
@@ -24,6 +26,9 @@ struct AdminOptions {
   ShardIdentity self;
   JobInfo job;
   std::string version;  // of the build
+  // What Describe answers, as in RpcServerOptions.
+  std::vector<FieldValue> config;
+  std::function<std::string()> metrics;
   // Ends the process as SIGTERM does, without blocking; called once at most.
   // Null: Drain is refused.
   std::function<void()> on_drain_request;
@@ -78,7 +83,9 @@ class AdminService : public AdminMethods, private CoordinatorCalls {
   grpc::ServerUnaryReactor* GetVersion(grpc::CallbackServerContext* context,
                                        const v1::GetVersionRequest* request,
                                        v1::GetVersionReply* reply) override;
-
+  grpc::ServerUnaryReactor* Describe(grpc::CallbackServerContext* context,
+                                     const v1::DescribeRequest* request,
+                                     v1::DescribeReply* reply) override;
   grpc::ServerUnaryReactor* ListAudit(grpc::CallbackServerContext* context,
                                       const v1::ListAuditRequest* request,
                                       v1::ListAuditReply* reply) override;

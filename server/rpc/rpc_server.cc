@@ -174,6 +174,7 @@ class RpcServer::Impl {
     if (options.admin) {
       admin_ = std::make_unique<AdminService>(
           AdminOptions{options.self, options.job, options.version,
+                       options.config, options.metrics,
                        options.on_drain_request, options.gate},
           coordinator);
     }

@@ -16,6 +16,7 @@
 #include "server/access/caller_gate.h"
 #include "server/base/call_counts.h"
 #include "server/base/clock.h"
+#include "server/base/field_error.h"
 #include "server/coordinator/coordinator.h"
 #include "server/round/neighbour_peer.h"
 #include "server/rpc/admit_call.h"
@@ -56,6 +57,10 @@ struct RpcServerOptions {
   JobInfo job;
   bool admin = true;    // serve proto/admin.proto
   std::string version;  // of the build, for it
+  // What Admin.Describe answers: the configuration, and the process's metrics
+  // in Prometheus' text format. `metrics` may be null: none.
+  std::vector<FieldValue> config;
+  std::function<std::string()> metrics;
   // What Admin.Drain calls; must not block. Null: Drain is refused.
   std::function<void()> on_drain_request;
   CallCounts* calls = nullptr;  // outlives the server; null: not counted

@@ -234,6 +234,32 @@ TEST_F(AggctlTest, OtherShardsSendToTheCoordinator) {
   EXPECT_THAT(Aggctl({"drain"}).result.message, HasSubstr("nothing to end"));
 }
 
+// Through any shard, and with shard 0 gone.
+TEST(AggctlDoctorTest, SaysWhatIsWrongAndEndsSo) {
+  LoopbackJob job(2, absl::StrCat(kConfig, "replication: 'buddy'\n"));
+  for (int asked = 0; asked < 2; ++asked) {
+    const Answer healthy =
+        Aggctl(job.address(asked), {"doctor", "--timeout=60"});
+    EXPECT_TRUE(healthy.result.ok()) << healthy.output;
+    EXPECT_THAT(healthy.output,
+                AllOf(HasSubstr("nothing is wrong (2 shards asked at "),
+                      HasSubstr("0 of 2 workers are in; nobody is rank 0, 1"),
+                      HasSubstr("\n    1  127.0.0.1:")));
+  }
+  job.Stop(0);
+  const Answer sick = Aggctl(job.address(1), {"doctor"});
+  EXPECT_EQ(sick.result.code, kAggctlUnwell);
+  EXPECT_EQ(sick.result.message.find('\n'), std::string::npos);
+  EXPECT_THAT(sick.output,
+              AllOf(HasSubstr("error    shard 0 ("),
+                    HasSubstr("does not answer: cannot reach "),
+                    HasSubstr("error    shard 0 gives no status: "),
+                    HasSubstr("AggShardDown (critical)")));
+  EXPECT_EQ(Aggctl(job.address(0), {"doctor"}).result.code, kAggctlUnreachable);
+  const Answer json = Aggctl(job.address(1), {"doctor", "--output=json"});
+  EXPECT_THAT(json.output, HasSubstr("\"alert\":\"AggShardDown\""));
+}
+
 TEST_F(AggctlTest, LogLevelOfTheProcess) {
   const Answer first = Aggctl({"loglevel", "error"});
   ASSERT_TRUE(first.result.ok()) << first.result.message;

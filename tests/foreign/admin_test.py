@@ -1,6 +1,7 @@
 """The calls of Admin."""
 
 import math
+import time
 
 import numpy
 
@@ -110,6 +111,21 @@ class AdminTest(ForeignTestCase):
         self.assertEqual(job.shards[0].process.wait(WAIT), 0)
         self.assertIn("drain request: draining", job.shards[0].log())
         self.assertNotIn("second signal", job.shards[0].log())
+
+    def test_each_shard_describes_itself(self):
+        job = self.start(num_shards=2)
+        replies = [self.call(job, "Describe", ordinal) for ordinal in range(2)]
+        for ordinal, reply in enumerate(replies):
+            self.assertLess(abs(reply.time_seconds - time.time()), WAIT)
+            self.assertIn(f'shard="{ordinal}"', reply.metrics)
+            self.assertIn("aggserver_memory_planned_bytes{", reply.metrics)
+            fields = {field.path: field for field in reply.config}
+            self.assertEqual(fields["workers"].value, "1")
+            self.assertTrue(fields["workers"].compared)
+            self.assertFalse(fields["shards[0]"].compared)
+        shared = [[field for field in reply.config if field.compared]
+                  for reply in replies]
+        self.assertEqual(*shared)
 
     def test_set_log_level(self):
         job = self.start(num_shards=2)

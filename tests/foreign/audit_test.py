@@ -27,7 +27,8 @@ CHANGES = {
                     ("evict", "too hot", 0, "OK")),
     "Drain": (admin.DrainRequest(), ("drain", "", -1, "OK")),
 }
-QUESTIONS = {"ListTensors", "ListRounds", "GetVersion", "ListAudit"}
+QUESTIONS = {"ListTensors", "ListRounds", "GetVersion", "Describe",
+             "ListAudit"}
 WATCH = "/grpc.health.v1.Health/Watch"
 CHECK = "/grpc.health.v1.Health/Check"
 

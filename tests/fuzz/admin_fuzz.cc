@@ -40,6 +40,9 @@ void DoAdmin(FuzzJob* job, const fuzz::AdminStep& step) {
     case Step::kGetVersion:
       return job->DoAdmin<v1::GetVersionRequest, v1::GetVersionReply>(
           who, step.get_version(), &Service::GetVersion);
+    case Step::kDescribe:
+      return job->DoAdmin<v1::DescribeRequest, v1::DescribeReply>(
+          who, step.describe(), &Service::Describe);
     case Step::kListAudit:
       return job->DoAdmin<v1::ListAuditRequest, v1::ListAuditReply>(
           who, step.list_audit(), &Service::ListAudit);

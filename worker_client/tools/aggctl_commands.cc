@@ -16,6 +16,8 @@
 #include "server/tls/tls_files.h"
 #include "worker_client/npz/npz.h"
 #include "worker_client/tools/aggctl_tables.h"
+#include "worker_client/tools/doctor.h"
+#include "worker_client/tools/doctor_facts.h"
 #include "worker_client/tools/pull_model.h"
 #include "worker_client/tools/text_table.h"
 
@@ -223,6 +225,18 @@ class Session {
     return Ask(&Admin::ListAudit, request, AuditTable);
   }
 
+  AggctlResult Doctor() {
+    DoctorFacts facts;
+    const AggctlResult result = GatherFacts(flags_, &client_, &facts);
+    if (!result.ok()) return result;
+    const Diagnosis diagnosis = Diagnose(std::move(facts));
+    const AggctlResult written =
+        Emit(output_,
+             flags_.json ? DiagnosisJson(diagnosis) : DiagnosisText(diagnosis));
+    if (!written.ok() || diagnosis.findings.ok()) return written;
+    return {kAggctlUnwell, Summary(diagnosis.findings)};
+  }
+
   AggctlResult Pull() {
     // This call fails with another exit code if the server is not there than
     // if it refuses; PullModel cannot tell the two apart.
@@ -301,6 +315,7 @@ AggctlResult RunAggctl(const AggctlFlags& flags, const AggctlOutput& output) {
       {"drain", &Session::Drain},     {"loglevel", &Session::SetLogLevel},
       {"pull", &Session::Pull},       {"version", &Session::Version},
       {"audit", &Session::Audit},     {"health", &Session::Health},
+      {"doctor", &Session::Doctor},
   };
   const absl::Status tls = CheckTlsOptions(flags.tls, absl::Now());
   if (!tls.ok()) return {kAggctlUsage, std::string(tls.message())};

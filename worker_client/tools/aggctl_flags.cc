@@ -76,6 +76,7 @@ std::vector<Program> WatchCommands(AggctlFlags* out) {
          SwitchValue(&out->follow)},
         Interval(out),
         Count(out)}},
+      {"doctor", "what is wrong with the job, and what to do about it", {}},
       {"top",
        "status and rounds, again and again",
        {Last("rounds", out), Interval(out), Count(out)}},

@@ -23,7 +23,8 @@ enum AggctlExit {
   kAggctlRefused = 2,      // the server answered with an error
   kAggctlUnreachable = 3,  // nobody answered at --coordinator
   kAggctlTimedOut = 4,     // connected, but no answer within --timeout
-  kAggctlLocal = 5,  // the answer could not be written here, or a token read
+  kAggctlLocal = 5,   // the answer could not be written here, or a token read
+  kAggctlUnwell = 6,  // doctor has found something wrong
 };
 
 struct AggctlFlags {

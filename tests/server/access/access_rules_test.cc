@@ -59,8 +59,9 @@ TEST(MayCallTest, EachRoleMayDoItsOwnAndNothingElse) {
     EXPECT_TRUE(MayCall(admin, method).ok()) << method;
     EXPECT_FALSE(MayCall(shard, method).ok()) << method;
   }
-  for (const char* method : {"agg.v1.Admin/SetRule", "agg.v1.Admin/Drain",
-                             "agg.v1.Admin/ListAudit"}) {
+  for (const char* method :
+       {"agg.v1.Admin/SetRule", "agg.v1.Admin/Drain", "agg.v1.Admin/Describe",
+        "agg.v1.Admin/ListAudit"}) {
     EXPECT_FALSE(MayCall(worker, method).ok()) << method;
     EXPECT_FALSE(MayCall(observer, method).ok()) << method;
     EXPECT_TRUE(MayCall(admin, method).ok()) << method;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <map>
 #include <string>
 
 #include "absl/status/status.h"
@@ -78,6 +79,39 @@ TEST(ConfigTextTest, DefaultsAreShownAndIdempotent) {
   EXPECT_THAT(text, HasSubstr("  rule: \"mean\"\n"));
   EXPECT_THAT(text, HasSubstr("  clip_before_average: true\n"));
   EXPECT_TRUE(MessageDifferencer::Equals(config, WithDefaults(config)));
+}
+
+// A field is compared exactly if the fingerprint moves with it.
+TEST(ConfigTextTest, FieldsHaveTheirPathsAndSayWhetherTheyAreCompared) {
+  const v1::JobConfig config = WithDefaults(*ParseJobConfig(
+      R"(workers: 2 shards: "a:1" shards: "b:2" groups { name: "g" }
+      metrics { port: 9 } memory_budget_bytes: 7
+      security { shard_token_file: "/s" identities {
+        name: "w" roles: "worker" token_file: "/w"
+        limits { max_streams: 9 } } })",
+      "test"));
+  std::map<std::string, FieldValue> fields;
+  for (const FieldValue& field : FieldValues(config)) {
+    EXPECT_TRUE(fields.emplace(field.path, field).second) << field.path;
+  }
+  const auto expect = [&](const std::string& path, const std::string& value,
+                          bool compared) {
+    ASSERT_EQ(fields.count(path), 1u) << path;
+    EXPECT_EQ(fields[path].value, value) << path;
+    EXPECT_EQ(fields[path].compared, compared) << path;
+  };
+  expect("workers", "2", true);
+  expect("lease_seconds", "30", true);
+  expect("groups[0].name", "\"g\"", true);
+  expect("optimizer.kind", "\"sgd\"", true);
+  expect("security.identities[0].name", "\"w\"", true);
+  expect("security.identities[0].roles[0]", "\"worker\"", true);
+  expect("security.identities[0].token_file", "\"/w\"", false);
+  expect("security.identities[0].limits.max_streams", "9", false);
+  expect("security.shard_token_file", "\"/s\"", false);
+  expect("shards[1]", "\"b:2\"", false);
+  expect("metrics.port", "9", false);
+  expect("memory_budget_bytes", "7", false);
 }
 
 std::string FingerprintOf(const std::string& text) {
