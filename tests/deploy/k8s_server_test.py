@@ -19,7 +19,7 @@ class ServerTest(unittest.TestCase):
         flags = re.findall(r"- (--\S+)", text)
         self.assertIn("--shard=auto", flags)
         for config in ("base", "overlays/gpu", "overlays/tls",
-                       "examples/checkpoints"):
+                       "examples/checkpoints", "examples/autoscale"):
             words = [re.sub(r"^--config=.*",
                             f"--config={K8S / config / 'job.textproto'}", word)
                      for word in flags]
