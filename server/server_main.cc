@@ -295,7 +295,12 @@ int Serve(const CommandLine& line, const v1::JobConfig& config,
   };
   absl::StatusOr<std::unique_ptr<Server>> server =
       Server::Start(options, start);
-  if (!server.ok()) return Fail(kFailure, server.status().message());
+  if (!server.ok()) {
+    // A file that is not for this process stays so: who starts the server again
+    // and again would do so for ever.
+    const bool for_good = absl::IsPermissionDenied(server.status());
+    return Fail(for_good ? kUsage : kFailure, server.status().message());
+  }
   const absl::Status written = WritePorts(line, **server);
   if (!written.ok()) return Fail(kFailure, written.message());
   WatchForTheEnd(signals, line, stop);

@@ -29,8 +29,9 @@ class StopRequest {
 };
 
 // Runs one shard of a job until a signal or a lost device ends it. Returns the
-// exit code: 0 after a drain, 1 for failures at run time, 2 for bad flags or a
-// bad configuration. To be called once, by main, before any thread is started.
+// exit code: 0 after a drain, 1 for failures at run time, 2 for bad flags, a
+// bad configuration or a file that is not for this process, 3 when superseded.
+// To be called once, by main, before any thread is started.
 int ServerMain(int argc, char** argv, const BackendMaker& make_backend);
 
 }  // namespace agg

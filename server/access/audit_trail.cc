@@ -174,8 +174,8 @@ std::vector<AuditEvent> AuditTrail::Last(size_t limit) const {
 namespace {
 
 absl::Status SystemError(const std::string& path) {
-  return absl::UnavailableError(
-      absl::StrCat("\"", path, "\": ", std::strerror(errno)));
+  return absl::Status(CodeOfRefusedFile(errno),
+                      absl::StrCat("\"", path, "\": ", std::strerror(errno)));
 }
 
 absl::StatusOr<FileDescriptor> OpenForLines(const std::string& path) {

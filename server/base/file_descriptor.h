@@ -44,6 +44,15 @@ class FileDescriptor {
   int fd_ = -1;
 };
 
+// The code for a file that the system refused with `error`: PERMISSION_DENIED
+// where no time helps (its mode, its folder's, a folder that nothing may be
+// written to), else UNAVAILABLE.
+inline absl::StatusCode CodeOfRefusedFile(int error) {
+  const bool for_good = error == EACCES || error == EPERM || error == EROFS;
+  return for_good ? absl::StatusCode::kPermissionDenied
+                  : absl::StatusCode::kUnavailable;
+}
+
 // OK if a file may be so long: a process has a limit (RLIMIT_FSIZE, `ulimit
 // -f`), which holds for files in memory, too. To be asked before a file grows:
 // the kernel sends SIGXFSZ with its own EFBIG, whose default ends the process,

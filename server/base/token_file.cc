@@ -29,7 +29,7 @@ absl::Status LineError(int line, absl::string_view what) {
 }
 
 absl::Status SystemError() {
-  return absl::UnavailableError(std::strerror(errno));
+  return absl::Status(CodeOfRefusedFile(errno), std::strerror(errno));
 }
 
 absl::StatusOr<std::string> ReadSystemFile(const std::string& path) {

@@ -113,7 +113,8 @@ constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC;
 constexpr mode_t kMode = 0644;
 
 absl::Status SystemError(absl::string_view what, const std::string& path) {
-  return absl::UnavailableError(
+  return absl::Status(
+      CodeOfRefusedFile(errno),
       absl::StrCat("cannot ", what, " ", path, ": ", std::strerror(errno)));
 }
 
@@ -145,15 +146,11 @@ absl::StatusOr<std::unique_ptr<RecordFile>> RecordFile::Open(
         OutputError("round_log.path", given_path, path_or.status()).message());
   }
   const std::string& path = *path_or;
-  struct stat info = {};
-  int64_t num_bytes = 0;
-  if (stat(path.c_str(), &info) == 0) {
-    AGG_ASSIGN_OR_RETURN(const int64_t complete, CompleteBytes(path));
-    num_bytes = complete;
-  }
   const int fd = open(path.c_str(), kFlags, kMode);
   if (fd < 0) return SystemError("open", path);
-  return absl::WrapUnique(new RecordFile(path, fd, num_bytes));
+  auto file = absl::WrapUnique(new RecordFile(path, fd, 0));
+  AGG_ASSIGN_OR_RETURN(file->num_bytes_, CompleteBytes(path));
+  return file;
 }
 
 RecordFile::~RecordFile() { close(fd_); }

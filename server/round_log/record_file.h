@@ -55,7 +55,8 @@ class RecordFile {
   // is looked at again, and an unfinished record cut off, by the first Append.
   // A symbolic link stands for the file to which it leads.
   // FAILED_PRECONDITION: it is not a round log, or damaged, or not a regular
-  // file; UNAVAILABLE: it cannot be opened.
+  // file; UNAVAILABLE: it cannot be opened; PERMISSION_DENIED: this process may
+  // not write it.
   static absl::StatusOr<std::unique_ptr<RecordFile>> Open(
       const std::string& path);
   ~RecordFile();

@@ -1,6 +1,7 @@
 // Each file is read once, so that what was checked is what is used.
 #include "server/tls/tls_files.h"
 
+#include <fcntl.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
@@ -15,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "server/base/field_error.h"
+#include "server/base/file_descriptor.h"
 #include "server/tls/openssl_handles.h"
 
 namespace agg {
@@ -30,7 +32,15 @@ constexpr absl::string_view kCa =
 
 absl::Status Wrong(const std::string& field, const std::string& path,
                    absl::string_view allowed, absl::string_view why) {
-  return FieldError(field, Quoted(path), absl::StrCat(allowed, " (", why, ")"));
+  const absl::Status error =
+      FieldError(field, Quoted(path), absl::StrCat(allowed, " (", why, ")"));
+  const FileDescriptor file(
+      open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (file.valid()) return error;
+  const absl::StatusCode code = CodeOfRefusedFile(errno);
+  return code == absl::StatusCode::kPermissionDenied
+             ? absl::Status(code, error.message())
+             : error;
 }
 
 // "" and the reason in *why if it cannot be read.
@@ -168,7 +178,8 @@ absl::Status CheckTlsOptions(const TlsOptions& tls, absl::Time now) {
   files.certificate = tls.certificate;
   files.key = tls.key;
   files.ca = tls.ca;
-  return ReadTlsFiles(files, now).status();
+  const absl::Status status = ReadTlsFiles(files, now).status();
+  return status.ok() ? status : absl::InvalidArgumentError(status.message());
 }
 
 }  // namespace agg

@@ -46,7 +46,8 @@ struct TlsContents {
 // Reads and checks them. INVALID_ARGUMENT "field is "path"; allowed: ... (why
 // not)": a file that cannot be read or has over 1 MiB, no PEM, a key that is
 // not the certificate's or has a password, a certificate that is not valid at
-// `now` or too weak for OpenSSL, CAs none of which is valid. Thread-safe.
+// `now` or too weak for OpenSSL, CAs none of which is valid. PERMISSION_DENIED,
+// in the same words, for a file that this process may not read. Thread-safe.
 absl::StatusOr<TlsContents> ReadTlsFiles(const TlsFiles& files, absl::Time now);
 
 // Checks the files of a client. The same errors, and INVALID_ARGUMENT if it has

@@ -285,6 +285,65 @@ class ProcessTest(unittest.TestCase):
             pr_capbset_drop, cap_net_bind_service, 0, 0, 0))
         self.assert_cannot_listen(result, "127.0.0.1:80", "Permission denied")
 
+    def start_with_file(self, config, path):
+        """The exit code and the last line of a server that may not pass by
+        modes, which root may."""
+        prctl = ctypes.CDLL(None).prctl
+        pr_capbset_drop, cap_dac_override, cap_dac_read_search = 24, 1, 2
+
+        def preexec():
+            for cap in (cap_dac_override, cap_dac_read_search):
+                prctl(pr_capbset_drop, cap, 0, 0, 0)
+
+        result = run("--config=-", "--port=0", preexec_fn=preexec,
+                     config=CONFIG + config.replace("FILE", path))
+        return result.returncode, result.stderr.splitlines()[-1]
+
+    def test_a_file_that_is_not_for_this_process_is_no_reason_to_try_again(
+            self):
+        # Of nobody whom this test may be, root included.
+        locked = os.path.join(self.folder.name, "locked")
+        os.mkdir(locked)
+        token = os.path.join(locked, "file")
+        with open(token, "w") as file:
+            file.write("0123456789abcdef0123456789abcdef\n")
+        os.chmod(locked, 0)
+        self.addCleanup(os.chmod, locked, 0o700)
+        if os.geteuid() == 0:
+            os.chown(locked, 65534, 65534)
+        tokens = {}
+        for name in ("worker", "shard"):
+            tokens[name] = os.path.join(self.folder.name, name)
+            with open(tokens[name], "w") as file:
+                file.write(f"the_token_of_the_{name}\n")
+
+        def identities(worker=tokens["worker"], shard=tokens["shard"], more=""):
+            return ('security { identities { name: "w" roles: "worker" '
+                    f'token_file: "{worker}" }} shard_token_file: "{shard}" '
+                    + more + "}")
+
+        tls = 'certificate: "FILE" key: "FILE" client_ca: "FILE"'
+        for field, config in (
+                ("security.identities[0].token_file", identities("FILE")),
+                ("security.shard_token_file", identities(shard="FILE")),
+                ("security.denied_file",
+                 identities(more='denied_file: "FILE" ')),
+                ("security.tls.certificate", "security { tls { %s } }" % tls),
+                ("security.audit.path",
+                 'security { audit { path: "FILE" } }'),
+                ("round_log", 'round_log { path: "FILE" }')):
+            with self.subTest(field):
+                code, said = self.start_with_file(config, token)
+                self.assertEqual(code, 2, said)
+                self.assertIn(field, said)
+                self.assertIn("Permission denied", said)
+                self.assertIn(token, said)
+                # What is not there yet may come: a mount, a Secret.
+                code, said = self.start_with_file(
+                    config, os.path.join(self.folder.name, "later", "file"))
+                self.assertEqual(code, 1, said)
+                self.assertIn("No such file", said)
+
     def test_a_wide_bind_is_refused(self):
         result = run("--config=-", "--bind=0.0.0.0", "--port=0")
         self.assertEqual(result.returncode, 1)
