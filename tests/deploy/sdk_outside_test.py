@@ -1,7 +1,7 @@
 """A Bazel workspace of a user's, and the Debian packages in a fresh Debian.
 
 For the cell `sdk` of tests/run.sh: compiles the client once more, and installs
-packages into a chroot. AGG_BIN is the folder of what //deploy/deb:deb built.
+packages into a chroot.
 """
 
 import os
@@ -13,28 +13,9 @@ import tempfile
 import time
 import unittest
 
+from tests.deploy import debian
+from tests.deploy.debian import BIN, CACHE, ROOT, fenced, succeed
 from tests.deploy.sdk_job import WAIT, check_worker, run
-
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or
-                     pathlib.Path.home() / ".cache") / "agg_server_sdk"
-SERVER = pathlib.Path(os.environ.get("AGG_BIN", "bazel-bin")).resolve()
-LONG = 3600  # seconds to compile the client, or to fetch a Debian, on any machine
-
-
-def fenced(text, language):
-    """The text's fenced blocks of a language."""
-    blocks = text.split(f"```{language}\n")[1:]
-    return [block.split("```")[0] for block in blocks]
-
-
-def succeed(test, command, **options):
-    result = subprocess.run(
-        [str(word) for word in command], stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        timeout=LONG, check=False, **options)
-    test.assertEqual(result.returncode, 0, result.stdout)
-    return result.stdout
 
 
 class WorkspaceTest(unittest.TestCase):
@@ -68,7 +49,7 @@ class WorkspaceTest(unittest.TestCase):
                        f"--disk_cache={CACHE / 'actions'}",
                        f"--symlink_prefix={project}/bazel-", "//:worker"],
                 cwd=project)
-        check_worker(self, SERVER / "server/agg_server", self.folder / "job",
+        check_worker(self, BIN / "server/agg_server", self.folder / "job",
                      project / "bazel-bin/worker")
 
 
@@ -77,19 +58,9 @@ class PackagesTest(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        if not shutil.which("dpkg-shlibdeps"):
-            raise unittest.SkipTest("dpkg-dev is not installed")
-        scratch = tempfile.TemporaryDirectory(prefix="agg_deb_")
-        cls.addClassCleanup(scratch.cleanup)
-        cls.folder = pathlib.Path(scratch.name)
-        made = subprocess.run(
-            [str(ROOT / "deploy/deb.sh"), f"--bin={SERVER}", str(cls.folder)],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            timeout=LONG, check=False)
-        if made.returncode != 0:
-            raise AssertionError(made.stderr)
-        cls.packages = [pathlib.Path(line) for line in
-                        made.stdout.splitlines()]
+        if debian.why_no_packages():
+            raise unittest.SkipTest(debian.why_no_packages())
+        cls.folder, cls.packages = debian.made_packages()
 
     def test_what_is_in_them(self):
         contents = {}
@@ -125,43 +96,25 @@ class PackagesTest(unittest.TestCase):
         text = (ROOT / "deploy/deb/agg_server@.service").read_text()
         # The program that is there, since this host need not have the package.
         unit.write_text(text.replace("/usr/bin/agg_server",
-                                     str(SERVER / "server/agg_server")))
+                                     str(BIN / "server/agg_server")))
         said = run("systemd-analyze", "verify", "--man=no",
                    str(unit).replace("@", "@0"))
         self.assertNotIn("agg_server@", said.stdout)
         self.assertEqual(said.returncode, 0, said.stdout)
 
     def test_a_fresh_debian(self):
-        if os.geteuid() != 0 or not shutil.which("debootstrap"):
-            self.skipTest("needs root and debootstrap")
-        debian = self.folder / "debian"
-        packed = CACHE / "bookworm.tar"
-        if not packed.exists():
-            CACHE.mkdir(parents=True, exist_ok=True)
-            new = self.folder / "new"
-            succeed(self, ["debootstrap", "--variant=minbase", "bookworm", new])
-            partial = CACHE / f"bookworm.{os.getpid()}"
-            succeed(self, ["tar", "-C", new, "-cf", partial, "."])
-            partial.rename(packed)
-            shutil.rmtree(new)
-        debian.mkdir()
-        succeed(self, ["tar", "-C", debian, "-xf", packed])
-        for path in self.packages:
-            shutil.copy(path, debian / "tmp")
-        inside = ["chroot", debian]
-        environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C",
-                       "DEBIAN_FRONTEND": "noninteractive"}
-        succeed(self, inside + ["apt-get", "update", "-q"], env=environment)
-        succeed(self, inside + ["apt-get", "install", "-q", "-y",
-                                "--no-install-recommends", "g++", "cmake",
-                                "make", *("/tmp/" + path.name
-                                          for path in self.packages)],
-                env=environment)
-        self.train_inside(debian, inside, environment)
+        if debian.why_no_debian():
+            self.skipTest(debian.why_no_debian())
+        scratch = tempfile.TemporaryDirectory(prefix="agg_debian_")
+        self.addCleanup(scratch.cleanup)
+        fresh = debian.Debian(self, pathlib.Path(scratch.name) / "debian")
+        fresh.install("g++", "cmake", "make", *self.packages)
+        self.train_inside(fresh)
 
-    def train_inside(self, debian, inside, environment):
+    def train_inside(self, fresh):
         """Compiles the worker there, and runs server, worker and aggctl."""
-        project = debian / "tmp/my_job"
+        folder = fresh.folder
+        project = folder / "tmp/my_job"
         project.mkdir()
         shutil.copy(ROOT / "worker_client/examples/minimal_worker.cc",
                     project / "worker.cc")
@@ -169,36 +122,35 @@ class PackagesTest(unittest.TestCase):
         (project / "CMakeLists.txt").write_text(fenced(readme, "cmake")[0])
         for command in (["cmake", "-S", "/tmp/my_job", "-B", "/tmp/my_job/out"],
                         ["cmake", "--build", "/tmp/my_job/out"]):
-            succeed(self, inside + command, env=environment)
-        config = debian / "etc/agg_server/job.textproto"
+            fresh.run(*command)
+        config = folder / "etc/agg_server/job.textproto"
         self.assertIn("workers: 2", config.read_text())
-        succeed(self, inside + ["agg_server", "--validate",
-                                "--config=/etc/agg_server/job.textproto"],
-                env=environment)
+        fresh.run("agg_server", "--validate",
+                  "--config=/etc/agg_server/job.textproto")
         config.write_text('workers: 1 shards: "127.0.0.1:1"\n'
                           "learning_rate { rate: 0.5 }\n")
-        with open(debian / "tmp/log", "wb") as log:
+        with open(folder / "tmp/log", "wb") as log:
             server = subprocess.Popen(
-                [*inside, "agg_server", "--port=0", "--port_file=/tmp/port",
-                 "--config=/etc/agg_server/job.textproto"], env=environment,
+                [*fresh.inside, "agg_server", "--port=0",
+                 "--port_file=/tmp/port",
+                 "--config=/etc/agg_server/job.textproto"],
+                env=fresh.environment,
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.addCleanup(server.wait)
         self.addCleanup(server.kill)
-        port, deadline = debian / "tmp/port", time.monotonic() + WAIT
+        port, deadline = folder / "tmp/port", time.monotonic() + WAIT
         while not (port.exists() and port.read_text().strip()):
-            self.assertIsNone(server.poll(), (debian / "tmp/log").read_text())
+            self.assertIsNone(server.poll(), (folder / "tmp/log").read_text())
             self.assertLess(time.monotonic(), deadline)
             time.sleep(0.01)
         address = "127.0.0.1:" + port.read_text().strip()
-        said = succeed(self, inside + ["/tmp/my_job/out/worker", address],
-                       env=environment)
+        said = fresh.run("/tmp/my_job/out/worker", address)
         self.assertIn("OK, x[0] = 0.9375\n", said)
-        status = succeed(self, inside + ["aggctl", f"--coordinator={address}",
-                                         "status"], env=environment)
+        status = fresh.run("aggctl", f"--coordinator={address}", "status")
         self.assertIn("round 4", status)
         server.send_signal(signal.SIGTERM)
         self.assertEqual(server.wait(WAIT), 0,
-                         (debian / "tmp/log").read_text())
+                         (folder / "tmp/log").read_text())
 
 
 if __name__ == "__main__":
