@@ -93,6 +93,7 @@ server=$scratch/agg-server tools=$scratch/agg-tools
 install -D -m 644 -t "$server/lib/systemd/system" deploy/deb/agg_server@.service
 install -D -m 644 -t "$server/etc/agg_server" deploy/deb/job.textproto \
   deploy/deb/options
+install -d -m 700 "$server/etc/agg_server/secrets"
 mkdir -p "$server/DEBIAN" "$tools/usr/share/bash-completion/completions"
 printf '/etc/agg_server/%s\n' job.textproto options >"$server/DEBIAN/conffiles"
 "$bin/worker_client/tools/aggctl" completion bash \

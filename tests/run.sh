@@ -24,7 +24,8 @@
 #   python     the Python package with PyTorch (from PyPI it takes PyTorch, once),
 #              and tiny runs of the papers' experiments
 #   sdk        the client in a Bazel workspace of a user's, the Debian packages in
-#              a fresh Debian (from Debian it takes one, once; as root)
+#              a fresh Debian and their service under its systemd (from Debian it
+#              takes one, once; as root)
 #   frameworks the package with trainers, JAX, Ray, torchft, TensorFlow and other
 #              mallocs (from PyPI, once)
 #   tidy       clang-tidy (slow; not part of --all)
@@ -229,9 +230,11 @@ run_cell() {
       report_suite python $?
       ;;
     sdk)
-      run_bazel build --config=gcc -c opt //deploy/deb:deb &&
+      run_bazel build --config=gcc -c opt //deploy/deb:deb \
+        //worker_client/examples:minimal_worker &&
         AGG_BIN=$(gcc_bin) AGG_LONGEST_TEST=14400 PYTHONPATH=. \
-          /usr/bin/python3 -B tests/foreign/runner.py tests.deploy.sdk_outside_test \
+          /usr/bin/python3 -B tests/foreign/runner.py \
+          tests.deploy.sdk_outside_test tests.deploy.deb_service_test \
           >"$scratch/sdk"
       report_suite sdk $?
       ;;

@@ -77,6 +77,7 @@ class PackagesTest(unittest.TestCase):
                 ("libagg-client-dev", "/cmake/agg_client/"),
                 ("agg-server", "./lib/systemd/system/agg_server@.service"),
                 ("agg-server", "./etc/agg_server/job.textproto"),
+                ("agg-server", "./etc/agg_server/secrets/"),
                 ("agg-tools", "./usr/bin/aggctl")):
             self.assertIn(file, contents[package])
         for package in self.NAMES:
