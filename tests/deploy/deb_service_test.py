@@ -225,7 +225,7 @@ class ServiceTest(unittest.TestCase):
         self.configure(next(body for body in GUIDE.split("```\n")
                             if body.startswith("security {")))
         # The host's certificate of somebody's CA.
-        self.shell("test_ca.sh /root/ca; cd /root; cp ca/ca.pem .; "
+        self.shell("test_ca.sh ~/ca; cd ~; cp ca/ca.pem .; "
                    "cp ca/server.pem host.pem; cp ca/server.key host.key")
         self.shell(block("sh", "cd /etc/agg_server/secrets"))
         self.assertEqual(
