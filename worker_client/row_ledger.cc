@@ -14,7 +14,6 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "server/base/dcheck.h"
 #include "server/base/file_descriptor.h"
 
 namespace agg {
@@ -80,7 +79,6 @@ void RowLedger::Acknowledge(int shard, const ShardLives& epoch, bool landed,
 }
 
 void RowLedger::Commit() {
-  AGG_DCHECK(state_ == State::kAcked || state_ == State::kCommitted);
   if (state_ == State::kAcked) state_ = State::kCommitted;
 }
 

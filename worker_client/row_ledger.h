@@ -64,7 +64,8 @@ class RowLedger {
                    absl::optional<uint32_t> crc32c);
   // Notes the row's CommitRequest.absent_tensors.
   void NoteAbsent(std::string tensors) { absent_tensors_ = std::move(tensors); }
-  // Notes that the row was committed. REQUIRES: kAcked, or kCommitted.
+  // Notes that the row was committed, if the shards have it. A worker may ask
+  // to commit what it has not pushed: the server refuses that by name.
   void Commit();
   // Notes that the round's outcome is known: nothing is owed.
   void Know();
