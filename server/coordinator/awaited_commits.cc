@@ -132,6 +132,12 @@ int AwaitedCommits::Waves(const CompleteRow& row) const {
   return waves;
 }
 
+std::vector<uint64_t> AwaitedCommits::Sessions() const {
+  std::vector<uint64_t> sessions;
+  for (const auto& [session, entry] : sessions_) sessions.push_back(session);
+  return sessions;
+}
+
 std::vector<CommitCall> AwaitedCommits::TakeUpTo(uint64_t round) {
   std::vector<CommitCall> taken;
   for (auto& [session, entry] : sessions_) {

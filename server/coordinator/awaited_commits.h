@@ -89,6 +89,8 @@ class AwaitedCommits {
   // job; 0 if the newest report of a shard is about another row.
   int Waves(const CompleteRow& row) const;
 
+  // Those of which anything is kept.
+  std::vector<uint64_t> Sessions() const;
   // Forgets a session that is over.
   void Forget(uint64_t session) { sessions_.erase(session); }
   // Takes the commits of this round, which has ended, and of earlier ones: they

@@ -35,7 +35,8 @@ Coordinator::Coordinator(const CoordinatorOptions& options,
           [this](uint64_t epoch, int ordinal,
                  std::shared_ptr<const CloseOffer> offer) {
             MutexLock lock(&context_.mutex);
-            context_.state.NoteOffer(epoch, ordinal, std::move(offer));
+            JobState* const job = context_.state.JobOf(epoch);
+            if (job != nullptr) job->NoteOffer(ordinal, std::move(offer));
           })),
       has_address_(find_other != nullptr),
       restores_(&context_),
@@ -161,7 +162,7 @@ void Coordinator::DoLeave(uint64_t epoch, uint64_t session,
     waits = !context_.state.finished();
     status = context_.state.CheckAcceptingCalls(epoch);
     if (status.ok()) {
-      status = context_.state.Leave(session, context_.clock->Now());
+      status = context_.state.job()->Leave(session, context_.clock->Now());
     }
     waits = waits && status.ok();
     if (waits) context_.AnswerWhenKept("the session has left", done);
@@ -262,7 +263,7 @@ uint64_t Coordinator::Commit(CommitCall call, OutcomeCallback done) {
     status = ValidateRowCrc32c(call.row_crc32c, context_.peers.size());
   }
   OutcomeAnswer answer =
-      status.ok() ? context_.state.Commit(call, context_.clock->Now())
+      status.ok() ? context_.state.job()->Commit(call, context_.clock->Now())
                   : OutcomeAnswer(status);
   const bool waits = IsPending(answer);
   lock.Tell(context_.state.waiters()->Answer(
@@ -477,7 +478,11 @@ void Coordinator::WakeLoopIfDue() {
 void Coordinator::NoteComplete(uint64_t epoch, int ordinal,
                                const std::vector<CompleteRow>& rows) {
   MutexLock lock(&context_.mutex);
-  context_.state.NoteComplete(epoch, ordinal, rows, context_.clock->Now());
+  JobState* const job = context_.state.JobOf(epoch);
+  if (job == nullptr) return;
+  // Rows of a round in execution are of interest while this process drains.
+  job->NoteComplete(ordinal, rows, !context_.state.draining(),
+                    context_.clock->Now());
   WakeLoopIfDue();  // it may be what closes the round
 }
 

@@ -42,22 +42,10 @@ constexpr absl::Duration kTellInterval = absl::Minutes(1);
 
 CoordinatorState::CoordinatorState(const CoordinatorOptions& options)
     : options_(options),
-      close_options_{options.workers,       options.min_workers,
-                     options.start_timeout, options.round_timeout,
-                     options.floor_policy,  options.floor_timeout,
-                     options.quorum},
       arrivals_(options.round_timeout_mad),
-      epoch_(options, close_options_),
       no_epoch_(absl::UnavailableError("waiting for all shards")),
       checkpoints_(options.checkpoint),
       combine_(options.combine) {}
-
-CoordinatorState::Watches::Watches(const CoordinatorOptions& options,
-                                   const CloseOptions& close)
-    : floor(close),
-      skipped(options.max_skipped_rounds),
-      replicas(options.fail_on_divergence),
-      waiting(options.start_warning, options.straggler_warning) {}
 
 absl::Status CoordinatorState::CheckAcceptingCalls(
     std::optional<uint64_t> epoch) const {
@@ -158,11 +146,13 @@ bool CoordinatorState::BeginEpoch(uint64_t epoch, std::optional<JobStart> start,
                                   absl::Time now) {
   if (last_epoch_ != epoch) return false;
   LogEpoch(epoch, start);
+  const int num_shards = static_cast<int>(shard_lives_.size());
   recovering_.clear();
   told_.clear();
   lost_after_end_.clear();
   if (!start.has_value()) {
-    job_ = std::make_unique<JobState>(options_, epoch, now);
+    job_ = std::make_unique<JobState>(options_, num_shards, &arrivals_, epoch,
+                                      now);
     if (next_combine_.has_value()) {
       // Nothing is left of the rounds before it.
       combine_ = *std::exchange(next_combine_, std::nullopt);
@@ -178,15 +168,14 @@ bool CoordinatorState::BeginEpoch(uint64_t epoch, std::optional<JobStart> start,
     const VersionId id = start->id;
     const bool rewound = id.made == epoch && job_ != nullptr;
     if (rewound) ++num_rewinds_;
-    job_ = std::make_unique<JobState>(options_, epoch, now, *std::move(start));
+    job_ = std::make_unique<JobState>(options_, num_shards, &arrivals_, epoch,
+                                      now, *std::move(start));
     if (restored.has_value() || !checkpoints_.began()) {
       checkpoints_.Begin(id, restored, now, borrowed);
     }
   }
   job_->KeepEvicted(evicted_);
   ApplyEnd();
-  arrivals_.BeginEpoch(job_->version());
-  epoch_ = Watches(options_, close_options_);
   epoch_on_ = true;
   no_epoch_ = absl::OkStatus();
   return true;
@@ -242,78 +231,48 @@ DeferredCalls CoordinatorState::EndLastEpoch(const absl::Status& reason,
                        std::string(no_epoch_.message())}));
   // Streams of the former epoch may still be open; their ends mean nothing.
   event_streams_.ForgetAll();
-  epoch_.awaited.Begin(0);
+  job_->StopAwaiting();
   return calls;
 }
 
 // --- Rounds ------------------------------------------------------------------
 
-CloseSnapshot CoordinatorState::Snapshot() const {
-  AGG_DCHECK(job_ != nullptr);
-  CloseSnapshot snapshot = job_->close_snapshot();
-  snapshot.below_floor_since = epoch_.floor.below_since();
-  snapshot.usual_timeout = arrivals_.Timeout();
-  return snapshot;
-}
-
 bool CoordinatorState::FailJobIfDue(absl::Time now) {
-  if (!CheckAcceptingCalls().ok() || !job_->seeded() || job_->finished()) {
-    return false;
-  }
-  epoch_.floor.Note(job_->close_snapshot(), now);
-  if (!DecideClose(close_options_, Snapshot(), now).fail) return false;
-  job_->Fail(epoch_.floor.FailureText());
-  return true;
+  return CheckAcceptingCalls().ok() && job_->FailIfDue(now);
 }
 
 std::optional<ClosingRound> CoordinatorState::CloseRoundIfDue(absl::Time now) {
-  if (!CheckAcceptingCalls().ok() || !job_->seeded() || job_->finished() ||
+  if (!CheckAcceptingCalls().ok() ||
       NextHandover(now) != Handover::Step::kNone) {
     return std::nullopt;
   }
-  const CloseSnapshot snapshot = Snapshot();
-  const CloseDecision decision = DecideClose(close_options_, snapshot, now);
-  if (decision.start) job_->Start(now);
-  if (!decision.close) return std::nullopt;
-  job_->BeginClosing();
-  in_round_ = true;
-  return ClosingRound{job_->epoch(),
-                      job_->version(),
-                      job_->contributions(),
-                      now - snapshot.opened_at,
-                      combine_,
-                      TakeOffers()};
+  std::optional<ClosingRound> round = job_->CloseIfDue(now);
+  if (round.has_value()) round->combine = combine_;
+  return round;
 }
 
-bool CoordinatorState::FinishRound(const ClosingRound& round, absl::Time now,
+void CoordinatorState::FinishRound(const ClosingRound& round, absl::Time now,
                                    RoundReport* report) {
-  GiveUpRound();
   // All shards have published it (P17), though the epoch may have ended since:
   // then the next one begins with this version, and job_ has to know of it.
-  if (job_->epoch() != round.epoch) return false;
+  AGG_DCHECK(job_->epoch() == round.epoch);
   report->says_equal_rows = equal_rows_.Note(*report);
   CompleteReport(round, now, report);
-  NoteArrivals(round);
-  GiveUpAwaited(round.round, now);
   report->history = job_->history();
   RoundResult outcome = OutcomeOf(*report);
-  const uint64_t num_skipped = epoch_.skipped.length();
-  epoch_.skipped.Note(*report);
-  epoch_.replicas.Note(report->round, GroupReplicas(*report));
-  const std::string failure = epoch_.skipped.FailureText();
-  job_->FinishRound(outcome, now,
-                    failure.empty() ? epoch_.replicas.FailureText() : failure);
+  const uint64_t num_skipped = job_->skipped().length();
+  const std::string failure = job_->WatchRound(*report, now);
+  job_->FinishRound(outcome, now, failure);
   AdoptNextCombination();
   outcome.finished = job_->finished();  // max_rounds may end the job, too
   recent_rounds_.Add(*report, outcome, now);
   const std::string line =
-      repeated_messages_.Next(*report, epoch_.skipped, now);
+      repeated_messages_.Next(*report, job_->skipped(), now);
   if (!line.empty()) LogWarning("round ", round.round, ": ", line);
   if (report->applied && num_skipped > 1) {
     LogInfo("round ", round.round, " was applied, after ", num_skipped,
             " that were skipped");
   }
-  return true;
 }
 
 absl::Time CoordinatorState::NextWake(absl::Time now) const {
@@ -330,9 +289,9 @@ absl::Time CoordinatorState::NextWake(absl::Time now) const {
   if (job_->seeded()) {
     wake = std::min(wake, checkpoints_.NextDue(job_->id(), job_->finished()));
   }
-  if (open_waves_.has_value()) {
+  if (job_->waving()) {
     if (NextWave().kind != WaveStep::Kind::kWait) return absl::InfinitePast();
-    return std::min(wake, epoch_.waiting.next_at());
+    return std::min(wake, job_->next_saying_at());
   }
   const Handover::Step handover = NextHandover(now);
   if (handover == Handover::Step::kWait) {
@@ -341,9 +300,9 @@ absl::Time CoordinatorState::NextWake(absl::Time now) const {
   if (handover != Handover::Step::kNone) return absl::InfinitePast();
   if (draining_ || job_->finished()) return wake;
   if (job_->seed_committed().has_value()) return absl::InfinitePast();
-  wake = std::min(wake, epoch_.waiting.next_at());
+  wake = std::min(wake, job_->next_saying_at());
   if (!job_->seeded()) return wake;
-  const CloseDecision decision = DecideClose(close_options_, Snapshot(), now);
+  const CloseDecision decision = job_->Decide(now);
   if (decision.close) return absl::InfinitePast();
   return std::min(wake, decision.ask_again_at);
 }
@@ -624,149 +583,9 @@ Handover::Step CoordinatorState::NextHandover(absl::Time now) const {
   return handover_.Next(checkpoints_, job_->id(), now);
 }
 
-namespace {
-
-CompleteRow RowOf(const CommitCall& call) {
-  return {call.session, call.round, call.attempt, 0};
-}
-
-}  // namespace
-
-// Notes a commit that comes too late; one that came with a frame waits for
-// reports (P41).
-OutcomeAnswer CoordinatorState::Commit(const CommitCall& call, absl::Time now) {
-  AGG_DCHECK(job_ != nullptr);
-  const std::optional<int32_t> late = job_->TooLate(call);
-  if (late.has_value()) arrivals_.NoteLate(*late, call.round, now);
-  if (!call.with_frame) return job_->Commit(call, now);
-  BeginAwaiting();
-  CommitCall awaited = call;
-  awaited.reported = epoch_.awaited.Reported(call);
-  if (options_.pipelined) {
-    // It came with the row's first frame: nothing says that it is complete.
-    awaited.pushed = absl::OkStatus();
-    awaited.waves = epoch_.awaited.Waves(RowOf(call));
-  }
-  OutcomeAnswer answer = job_->Commit(awaited, now);
-  if (IsPending(answer) && !awaited.reported && !late.has_value()) {
-    awaited.came_at = now;
-    epoch_.awaited.Add(awaited);
-  }
-  return answer;
-}
-
-absl::Status CoordinatorState::Leave(uint64_t session, absl::Time now) {
-  // Who leaves is one of those with whom the job may begin. Else a job whose
-  // workers leave before anybody has asked would wait for others for ever.
-  if (job_->seeded() && DecideClose(close_options_, Snapshot(), now).start) {
-    job_->Start(now);
-  }
-  return job_->Leave(session);
-}
-
-// From a committed seed on the manifest does not change any more, and no row is
-// committed before.
-void CoordinatorState::BeginAwaiting() {
-  const bool fixed = job_->seeded() || job_->seed_committed().has_value();
-  if (epoch_.awaited_began || !fixed) return;
-  epoch_.awaited_began = true;
-  epoch_.awaited.Begin(
-      NumReportingShards(**job_->manifest(),
-                         static_cast<int>(shard_lives_.size())),
-      options_.pipelined && NumElements(**job_->manifest()) > 0);
-}
-
-void CoordinatorState::NoteComplete(uint64_t epoch, int ordinal,
-                                    const std::vector<CompleteRow>& rows,
-                                    absl::Time now) {
-  // Rows of a round in execution are of interest while this process drains.
-  if (!epoch_on_ || !job_->CheckEpoch(epoch).ok()) return;
-  BeginAwaiting();
-  for (const CompleteRow& row : rows) {
-    if (!job_->sessions().Rank(row.session).ok()) continue;
-    std::optional<CommitCall> call = epoch_.awaited.Report(ordinal, row);
-    if (options_.pipelined) NoteWaves(row);
-    if (!call.has_value() || draining_) continue;
-    call->with_frame = false;
-    if (options_.pipelined) call->waves = epoch_.awaited.Waves(row);
-    call->reported = true;
-    // Its caller waits since it came; an error is what that one will hear when
-    // the session, the job or the epoch ends.
-    const absl::Time complete_at = now - row.ago;
-    Commit(*call, std::max(call->came_at, complete_at)).status().IgnoreError();
-  }
-}
-
-void CoordinatorState::NoteOffer(uint64_t epoch, int ordinal,
-                                 std::shared_ptr<const CloseOffer> offer) {
-  if (!epoch_on_ || !job_->CheckEpoch(epoch).ok()) return;
-  epoch_.offers.resize(
-      std::max(epoch_.offers.size(), static_cast<size_t>(ordinal) + 1));
-  epoch_.offers[ordinal] = std::move(offer);
-}
-
-CloseOffers CoordinatorState::TakeOffers() {
-  CloseOffers offers = std::move(epoch_.offers);
-  epoch_.offers.clear();
-  for (auto& offer : offers) {
-    if (offer != nullptr && offer->round != job_->version()) offer = nullptr;
-  }
-  return offers;
-}
-
-void CoordinatorState::NoteArrivals(const ClosingRound& round) {
-  std::vector<RowArrival> rows;
-  for (const auto& [rank, contribution] : round.contributions) {
-    rows.push_back({rank, contribution.committed_at});
-  }
-  arrivals_.NoteRound(round.round, rows);
-}
-
-void CoordinatorState::GiveUpAwaited(uint64_t round, absl::Time now) {
-  for (const CommitCall& call : epoch_.awaited.TakeUpTo(round)) {
-    const absl::StatusOr<int32_t> rank = job_->sessions().Rank(call.session);
-    if (rank.ok()) arrivals_.NoteLate(*rank, call.round, now);
-  }
-}
-
-// A round that is published wave by wave (P43), as changes of plain state.
-
-void CoordinatorState::BeginWaves(int num_waves) {
-  std::vector<WaveRow> rows;
-  for (const auto& [rank, row] : job_->contributions()) {
-    // Reports may have come before the former round's end, and behind the
-    // commit.
-    const CompleteRow name{row.session, job_->version(), row.attempt, 0};
-    rows.push_back({rank, row.session, row.attempt,
-                    std::max(row.waves, epoch_.awaited.Waves(name))});
-  }
-  open_waves_.emplace(job_->version(), num_waves, std::move(rows));
-}
-
-OpenWaves::IsAlive CoordinatorState::IsAlive() const {
-  return
-      [this](uint64_t session) { return job_->sessions().Rank(session).ok(); };
-}
-
 WaveStep CoordinatorState::NextWave() const {
-  if (!open_waves_.has_value() || !epoch_on_) {
-    return {WaveStep::Kind::kGiveUp, 0, {}};
-  }
-  if (open_waves_->done()) return {WaveStep::Kind::kFinish, 0, {}};
-  std::optional<std::vector<int32_t>> ranks =
-      open_waves_->RanksIfDue(IsAlive());
-  if (!ranks.has_value()) return {};
-  return {WaveStep::Kind::kRun, open_waves_->next(), *std::move(ranks)};
-}
-
-void CoordinatorState::AdvanceWave(const std::set<int32_t>& dropped) {
-  if (open_waves_.has_value()) open_waves_->Advance(dropped);
-}
-
-void CoordinatorState::NoteWaves(const CompleteRow& row) {
-  const int waves = epoch_.awaited.Waves(row);
-  job_->NoteWaves(row, waves);
-  if (open_waves_.has_value()) open_waves_->Note(row, waves);
+  if (!epoch_on_) return {WaveStep::Kind::kGiveUp, 0, {}};
+  return job_->NextWave();
 }
 
 // What a CoordinatorState says to others: events for those who attend, answers
@@ -784,15 +603,8 @@ DeferredCalls CoordinatorState::Broadcast(const JobEvent& event) const {
 }
 
 DeferredCalls CoordinatorState::SayWhoIsWaitedFor(absl::Time now) {
-  if (!epoch_on_ || draining_ || in_round_ || job_->finished()) return {};
-  Waiting waiting = job_->waiting();
-  if (open_waves_.has_value() && !open_waves_->done()) {
-    waiting.uncommitted = open_waves_->Missing(IsAlive());
-  }
-  if (close_options_.floor_policy != FloorPolicy::kWarn) {
-    waiting.floor = epoch_.floor.Text();
-  }
-  const std::string text = epoch_.waiting.Say(waiting, now);
+  if (!epoch_on_ || draining_ || in_round() || job_->finished()) return {};
+  const std::string text = job_->SayWhoIsWaitedFor(now);
   if (text.empty()) return {};
   LogWarning(text);
   return Broadcast({JobEventKind::kWaiting, job_->version(), text});
@@ -860,7 +672,6 @@ DeferredCalls CoordinatorState::Announce(const JobEffects& effects) {
   }
   for (const auto& [session, reason] : effects.ended) {
     event_streams_.Forget(session);
-    epoch_.awaited.Forget(session);
     calls.Add(waiters_.FailSession(session, reason));
     calls.Add(reductions_.FailSession(session, reason));
   }
@@ -932,7 +743,7 @@ JobPhase CoordinatorState::Phase() const {
   }
   if (job_->finished()) return JobPhase::kFinished;
   if (!job_->seeded()) return JobPhase::kUnseeded;
-  return in_round_ ? JobPhase::kClosing : JobPhase::kOpen;
+  return in_round() ? JobPhase::kClosing : JobPhase::kOpen;
 }
 
 // What somebody who looks at the job should know first.
@@ -943,10 +754,11 @@ std::string CoordinatorState::Message() const {
   if (job_->finished())
     return absl::StrCat("finished: ", job_->end_reason(), "; ", WayBack());
   if (!job_->seeded()) return checkpoints_.Status(absl::Time()).restore;
-  if (epoch_.floor.below())
-    return absl::StrCat("the job ", epoch_.floor.Text());
-  const std::string skipped = epoch_.skipped.Text();
-  const std::string replicas = epoch_.replicas.Text();
+  if (job_->floor().below()) {
+    return absl::StrCat("the job ", job_->floor().Text());
+  }
+  const std::string skipped = job_->skipped().Text();
+  const std::string replicas = job_->replicas().Text();
   return skipped.empty() || replicas.empty()
              ? absl::StrCat(skipped, replicas)
              : absl::StrCat(skipped, "; ", replicas);
@@ -977,17 +789,14 @@ JobStatus CoordinatorState::Status(absl::Time now) const {
   // Nobody is waited for once the epoch, or the job, is over.
   const bool over = !epoch_on_ || job_->finished();
   if (!over) status.missing_ranks = job_->MissingRanks();
-  if (!over && open_waves_.has_value() && !open_waves_->done()) {
-    status.missing_ranks = open_waves_->Missing(IsAlive());
-  }
-  status.round_timeout = TimeoutOf(close_options_, Snapshot());
+  status.round_timeout = job_->round_timeout();
   status.min_workers = options_.min_workers;
-  status.consecutive_skipped_rounds = epoch_.skipped.length();
+  status.consecutive_skipped_rounds = job_->skipped().length();
   status.failed = job_->failed();
-  status.not_finite_rounds = epoch_.skipped.not_finite_length();
-  status.differing_ranks = epoch_.replicas.differing();
-  if (!over && epoch_.floor.below()) {
-    status.below_floor_for = now - epoch_.floor.below_since();
+  status.not_finite_rounds = job_->skipped().not_finite_length();
+  status.differing_ranks = job_->replicas().differing();
+  if (!over && job_->floor().below()) {
+    status.below_floor_for = now - job_->floor().below_since();
     status.below_floor = true;
   }
   for (const auto& [rank, member] : job_->members()) {

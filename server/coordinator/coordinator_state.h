@@ -21,7 +21,6 @@
 #include "absl/time/time.h"
 #include "server/base/job_phase.h"
 #include "server/combine/options.h"
-#include "server/coordinator/awaited_commits.h"
 #include "server/coordinator/checkpoint_schedule.h"
 #include "server/coordinator/close_policy.h"
 #include "server/coordinator/coordinator_types.h"
@@ -43,14 +42,6 @@ namespace agg {
 struct EpochLoss {
   uint64_t epoch = 0;
   absl::Status reason;
-};
-
-// What is to be done for a round that is published wave by wave.
-struct WaveStep {
-  enum class Kind : uint8_t { kWait, kRun, kFinish, kGiveUp };
-  Kind kind = Kind::kWait;
-  int wave = 0;                // kRun; counted from 0
-  std::vector<int32_t> ranks;  // kRun: whose rows it has
 };
 
 // Thread-compatible.
@@ -76,6 +67,10 @@ class CoordinatorState {
   // null until all shards were attached for the first time.
   JobState* job() { return job_.get(); }
   const JobState* job() const { return job_.get(); }
+  // Returns the job while that epoch is on, else null.
+  JobState* JobOf(uint64_t epoch) {
+    return epoch_on_ && job_->epoch() == epoch ? job_.get() : nullptr;
+  }
   bool epoch_on() const { return epoch_on_; }
   bool finished() const { return job_ != nullptr && job_->finished(); }
   // The number of the next epoch if it is time to attach the shards to it
@@ -133,7 +128,9 @@ class CoordinatorState {
   const std::vector<EvictedSession>& evicted() const { return evicted_; }
 
   // Why parameters are not finite; "": they are, as far as rounds say.
-  std::string NotFiniteText() const { return epoch_.skipped.NotFiniteText(); }
+  std::string NotFiniteText() const {
+    return job_ == nullptr ? "" : job_->skipped().NotFiniteText();
+  }
 
   CheckpointSchedule* checkpoints() { return &checkpoints_; }
   const CheckpointSchedule& checkpoints() const { return checkpoints_; }
@@ -155,20 +152,6 @@ class CoordinatorState {
   bool has_loss() const { return loss_.has_value(); }
   std::optional<EpochLoss> TakeLoss() { return std::exchange(loss_, {}); }
 
-  // --- Commits. JobState::Commit, and a note of who came too late.
-  // One that came with a frame is kept until its row is reported.
-  // REQUIRES: job() != nullptr.
-  OutcomeAnswer Commit(const CommitCall& call, absl::Time now);
-  // Shard `ordinal` has these rows completely: their commits count, if nothing
-  // else is waited for. Nothing happens for an epoch that is not on.
-  void NoteComplete(uint64_t epoch, int ordinal,
-                    const std::vector<CompleteRow>& rows, absl::Time now);
-
-  // Shard `ordinal` offers a close of a round (P44), the newest of its offers.
-  // Nothing happens for an epoch that is not on.
-  void NoteOffer(uint64_t epoch, int ordinal,
-                 std::shared_ptr<const CloseOffer> offer);
-
   // --- Small reductions beside the model (P51). As SmallReductions::Add;
   // errors also of CheckAcceptingCalls, SessionTable::Rank and
   // SmallReductions::Check.
@@ -179,28 +162,18 @@ class CoordinatorState {
   DeferredCalls SayWhoReducesNot(absl::Time now);
   SmallReductions* reductions() { return &reductions_; }
 
-  // The last one to leave a job that has begun, or might, ends it.
-  absl::Status Leave(uint64_t session, absl::Time now);
   // --- Rounds. Closes the open round if the close policy says so. Then one of
-  // the two others follows: FinishRound with the engine's report, which it
-  // completes and which has been published, also if the epoch has ended since
-  // (false: another one has begun, nothing happens), or GiveUpRound.
+  // two follows: FinishRound with the engine's report, which it completes and
+  // which has been published, also if the epoch has ended since, or
+  // JobState::GiveUpRound.
   // Whether the job has just failed (P2): then Announce says so.
   bool FailJobIfDue(absl::Time now);
   std::optional<ClosingRound> CloseRoundIfDue(absl::Time now);
-  bool FinishRound(const ClosingRound& round, absl::Time now,
+  void FinishRound(const ClosingRound& round, absl::Time now,
                    RoundReport* report);
-  void GiveUpRound() {
-    in_round_ = false;
-    open_waves_.reset();
-  }
-  // --- Waves of a round that CloseRoundIfDue has closed (P43): NextWave until
-  // it says kFinish or kGiveUp, and AdvanceWave behind each that has run,
-  // with the ranks that a shard lacked.
-  void BeginWaves(int num_waves);
+  // JobState::NextWave, or kGiveUp when the round's epoch is over.
   WaveStep NextWave() const;
-  void AdvanceWave(const std::set<int32_t>& dropped);
-  bool in_round() const { return in_round_; }
+  bool in_round() const { return job_ != nullptr && job_->closing(); }
   // Says, to the log and to all workers, who has been waited for too long, if
   // that is to be said now.
   DeferredCalls SayWhoIsWaitedFor(absl::Time now);
@@ -254,41 +227,14 @@ class CoordinatorState {
   std::string Message() const;
   // How a finished job may go on.
   std::string WayBack() const;
-  // REQUIRES: job() != nullptr
-  CloseSnapshot Snapshot() const;
   SmallReductions::Job ReductionJob() const;
-  void NoteArrivals(const ClosingRound& round);
-  // --- Waves.
-  void NoteWaves(const CompleteRow& row);
-  OpenWaves::IsAlive IsAlive() const;
-  // BeginAwaiting begins, once in an epoch, to keep commits that came with
-  // frames; GiveUpAwaited gives up those that the round has ended without.
-  void BeginAwaiting();
-  void GiveUpAwaited(uint64_t round, absl::Time now);
-  // The offers for the open round.
-  CloseOffers TakeOffers();
   WorkerState StateOf(const Member& member, bool over, absl::Time now) const;
 
-  // What lives one epoch, besides the job: it begins anew with each.
-  struct Watches {
-    Watches(const CoordinatorOptions& options, const CloseOptions& close);
-    FloorWatch floor;
-    SkippedRun skipped;
-    ReplicaWatch replicas;
-    WaitingReport waiting;
-    AwaitedCommits awaited;
-    bool awaited_began = false;
-    CloseOffers offers;  // the newest of each shard
-  };
-
   const CoordinatorOptions options_;
-  const CloseOptions close_options_;
   std::unique_ptr<JobState> job_;
   RepeatedMessages repeated_messages_;
   EqualRowsRun equal_rows_;
   ArrivalTimes arrivals_;
-  Watches epoch_;
-  std::optional<OpenWaves> open_waves_;  // while a round goes wave by wave
   bool epoch_on_ = false;
   absl::Status no_epoch_;       // why none is on
   std::string lost_after_end_;  // a shard was lost after the job had finished
@@ -320,7 +266,6 @@ class CoordinatorState {
   std::optional<CombineOptions> next_combine_;  // from the next round on
   RecentRounds recent_rounds_;
   std::array<uint64_t, kNumDepartureKinds> num_departures_ = {};
-  bool in_round_ = false;
   bool draining_ = false;
 };
 

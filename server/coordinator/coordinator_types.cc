@@ -11,6 +11,12 @@
 
 namespace agg {
 
+CloseOptions CloseOptionsOf(const CoordinatorOptions& options) {
+  return {options.workers,       options.min_workers,  options.start_timeout,
+          options.round_timeout, options.floor_policy, options.floor_timeout,
+          options.quorum};
+}
+
 std::string WhatHappened(const Departure& departure,
                          const CoordinatorOptions& options) {
   switch (departure.kind) {

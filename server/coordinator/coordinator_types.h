@@ -133,6 +133,9 @@ struct CoordinatorOptions {
   std::vector<std::pair<std::string, float>> group_weight_decay;
 };
 
+// The part of them that says when a round closes.
+CloseOptions CloseOptionsOf(const CoordinatorOptions& options);
+
 // A worker asks to take part (P3).
 struct JoinCall {
   int32_t rank = 0;
@@ -198,10 +201,8 @@ struct CommitCall {
   std::vector<uint32_t> row_crc32c;  // by ordinal; empty: not checked
   CommitInfo info;
   // True if it came with a row's last frame: it counts when all shards have
-  // reported the row (P41). `reported`, which the coordinator fills in, says
-  // whether they have.
+  // reported the row (P41).
   bool with_frame = false;
-  bool reported = true;
   absl::Time came_at = absl::InfinitePast();  // by the coordinator, if it waits
   // Number of the row's first waves that are complete, in a pipelined job, as
   // far as is known; a commit that comes by a call of its own is all there.

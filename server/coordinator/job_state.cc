@@ -1,10 +1,15 @@
-// Sessions and the job's end, joins, commits and rounds.
+// Sessions and the job's end, joins, commits, rounds and waves.
 #include "server/coordinator/job_state.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <map>
+#include <memory>
 #include <optional>
+#include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "server/base/dcheck.h"
@@ -14,22 +19,38 @@
 
 namespace agg {
 
-JobState::JobState(const CoordinatorOptions& options, uint64_t epoch,
-                   absl::Time now, JobStart start)
+JobState::JobState(const CoordinatorOptions& options, int num_shards,
+                   ArrivalTimes* arrivals, uint64_t epoch, absl::Time now)
     : options_(options),
+      close_options_(CloseOptionsOf(options)),
+      num_shards_(num_shards),
+      arrivals_(arrivals),
       epoch_(epoch),
-      seeded_(true),
-      started_(start.record.started),
-      version_(start.id.version),
-      made_(start.id.made),
-      history_(start.record.history),
-      line_(start.record.line),
-      highest_session_(start.highest_session),
-      manifest_(std::move(start.manifest)),
-      sessions_(std::move(start.sessions)),
       opened_at_(now),
-      outcomes_(std::move(start.record.outcomes)),
-      used_rows_(std::move(start.record.used_rows)) {
+      floor_(close_options_),
+      skipped_(options.max_skipped_rounds),
+      replicas_(options.fail_on_divergence),
+      waiting_report_(options.start_warning, options.straggler_warning) {
+  arrivals_->BeginEpoch(version_);
+}
+
+JobState::JobState(const CoordinatorOptions& options, int num_shards,
+                   ArrivalTimes* arrivals, uint64_t epoch, absl::Time now,
+                   JobStart start)
+    : JobState(options, num_shards, arrivals, epoch, now) {
+  seeded_ = true;
+  started_ = start.record.started;
+  version_ = start.id.version;
+  made_ = start.id.made;
+  history_ = start.record.history;
+  line_ = start.record.line;
+  highest_session_ = start.highest_session;
+  manifest_ = std::move(start.manifest);
+  sessions_ = std::move(start.sessions);
+  outcomes_ = KeptOutcomes(std::move(start.record.outcomes));
+  used_rows_ = std::move(start.record.used_rows);
+  arrivals_->BeginEpoch(version_);
+  BeginAwaiting();
   // Long enough for a worker that has to find its way back, whatever the lease.
   const absl::Time lease_end =
       now + std::max(options_.lease, absl::Seconds(10));
@@ -68,10 +89,16 @@ void JobState::CheckInvariants() const {
   }
   AGG_DCHECK(contributions_.size() >= num_rows_checked_);
   num_rows_checked_ = contributions_.size();
-  AGG_DCHECK(contributions_.empty() ||
-             waiting_since_ != absl::InfiniteFuture());
+  AGG_DCHECK(contributions_.empty() ==
+             (waiting_since_ == absl::InfiniteFuture()));
   AGG_DCHECK(seeded_ || (version_ == 0 && contributions_.empty()));
-  AGG_DCHECK(seeded_ || !closing_);
+  AGG_DCHECK(!closing_ || (seeded_ && started_));
+  AGG_DCHECK(!open_waves_.has_value() ||
+             (closing_ && open_waves_->round() == version_));
+  for (const uint64_t session : awaited_.Sessions()) {
+    AGG_DCHECK(sessions_.Rank(session).ok());
+  }
+  AGG_DCHECK(!floor_.below() || (seeded_ && started_));
   AGG_DCHECK(!seeded_ || !seed_committed_.has_value());
   // A seed is committed by a member, who brought the manifest or found it.
   AGG_DCHECK((members_.empty() && !seeded_ && !seed_committed_.has_value()) ||
@@ -150,6 +177,7 @@ void JobState::EndSession(int32_t rank, DepartureKind kind,
                                  member.identity});
   sessions_.End(session, reason);
   members_.erase(rank);
+  awaited_.Forget(session);
   effects_.ended.push_back({session, reason});
 }
 
@@ -189,7 +217,10 @@ void JobState::PassSeedRole() {
                               "this worker is now the one to Seed"}});
 }
 
-absl::Status JobState::Leave(uint64_t session) {
+absl::Status JobState::Leave(uint64_t session, absl::Time now) {
+  // Who leaves is one of those with whom the job may begin. Else a job whose
+  // workers leave before anybody has asked would wait for others for ever.
+  if (seeded_ && Decide(now).start) Start(now);
   AGG_ASSIGN_OR_RETURN(auto* member, Find(session));
   // Shards answer it as an eviction, with ABORTED: NOT_FOUND would ask the
   // worker to join again.
@@ -312,7 +343,14 @@ Waiting JobState::waiting() const {
   }
   waiting.has_round_timeout = options_.round_timeout > absl::ZeroDuration() ||
                               options_.round_timeout_mad > 0.0;
+  if (options_.floor_policy != FloorPolicy::kWarn) {
+    waiting.floor = floor_.Text();
+  }
   return waiting;
+}
+
+std::string JobState::SayWhoIsWaitedFor(absl::Time now) {
+  return waiting_report_.Say(waiting(), now);
 }
 
 // Joins, of new workers and of those who come back after an epoch (P26).
@@ -610,6 +648,7 @@ OutcomeAnswer JobState::CommitSeed(const CommitCall& call) {
   AGG_RETURN_IF_ERROR(CheckSeedRole(call.session));
   if (seeded_) return std::optional<RoundResult>(SeededResult(call.attempt));
   if (!call.pushed.ok()) return call.pushed;
+  if (!seed_committed_.has_value()) BeginAwaiting();
   // A late repeat of a lower attempt changes nothing.
   if (seed_committed_ != call.session || call.attempt > seed_attempt_) {
     seed_committed_ = call.session;
@@ -618,7 +657,39 @@ OutcomeAnswer JobState::CommitSeed(const CommitCall& call) {
   return std::optional<RoundResult>();
 }
 
-OutcomeAnswer JobState::Commit(const CommitCall& call, absl::Time now) {
+namespace {
+
+CompleteRow RowOf(const CommitCall& call) {
+  return {call.session, call.round, call.attempt, 0};
+}
+
+}  // namespace
+
+void JobState::BeginAwaiting() {
+  awaited_.Begin(NumReportingShards(**manifest_, num_shards_),
+                 options_.pipelined && NumElements(**manifest_) > 0);
+}
+
+OutcomeAnswer JobState::Commit(CommitCall call, absl::Time now) {
+  const std::optional<int32_t> late = TooLate(call);
+  if (late.has_value()) arrivals_->NoteLate(*late, call.round, now);
+  const bool reported = !call.with_frame || awaited_.Reported(call);
+  if (call.with_frame && options_.pipelined) {
+    // It came with the row's first frame: nothing says that it is complete.
+    call.pushed = absl::OkStatus();
+    call.waves = awaited_.Waves(RowOf(call));
+  }
+  OutcomeAnswer answer = Take(call, reported, now);
+  if (IsPending(answer) && !reported && !late.has_value()) {
+    call.came_at = now;
+    awaited_.Add(call);
+  }
+  CheckInvariants();
+  return answer;
+}
+
+OutcomeAnswer JobState::Take(const CommitCall& call, bool reported,
+                             absl::Time now) {
   absl::Status status = ValidateCommit(call.info);
   if (status.ok()) status = CheckEpoch(call.epoch);
   if (!status.ok()) return status;
@@ -627,11 +698,9 @@ OutcomeAnswer JobState::Commit(const CommitCall& call, absl::Time now) {
     status = ValidateAbsentTensors(call.info.absent_tensors, **manifest_);
     if (!status.ok()) return status;
   }
-  OutcomeAnswer answer = call.kind == PushKind::kSeed
-                             ? CommitSeed(call)
-                             : CommitGradient(call, *member, now);
-  CheckInvariants();
-  return answer;
+  return call.kind == PushKind::kSeed
+             ? CommitSeed(call)
+             : CommitGradient(call, *member, reported, now);
 }
 
 bool JobState::OnItsWay(uint64_t round) const {
@@ -657,7 +726,8 @@ absl::Status JobState::CheckRound(const CommitCall& call,
 }
 
 OutcomeAnswer JobState::CommitGradient(const CommitCall& call,
-                                       const Member& member, absl::Time now) {
+                                       const Member& member, bool reported,
+                                       absl::Time now) {
   if (seeded_ && call.round < version_) {
     return Outcome({call.kind, call.round, call.session, call.attempt});
   }
@@ -676,8 +746,8 @@ OutcomeAnswer JobState::CommitGradient(const CommitCall& call,
     return std::optional<RoundResult>();
   }
   if (!call.pushed.ok()) return call.pushed;
-  if (!call.reported) return std::optional<RoundResult>();
-  if (contributions_.empty()) waiting_since_ = now;
+  if (!reported) return std::optional<RoundResult>();
+  if (!on_its_way && contributions_.empty()) waiting_since_ = now;
   Contribution contribution{call.session, call.attempt, call.row_crc32c,
                             call.info,    now,          call.waves};
   contribution.info.row.rank = member.rank;
@@ -685,7 +755,39 @@ OutcomeAnswer JobState::CommitGradient(const CommitCall& call,
   return std::optional<RoundResult>();
 }
 
-void JobState::NoteWaves(const CompleteRow& row, int waves) {
+void JobState::NoteComplete(int ordinal, const std::vector<CompleteRow>& rows,
+                            bool takes_commits, absl::Time now) {
+  for (const CompleteRow& row : rows) {
+    if (!sessions_.Rank(row.session).ok()) continue;
+    std::optional<CommitCall> call = awaited_.Report(ordinal, row);
+    if (options_.pipelined) NoteWaves(row);
+    if (!call.has_value() || !takes_commits) continue;
+    call->with_frame = false;
+    if (options_.pipelined) call->waves = awaited_.Waves(row);
+    // Its caller waits since it came; an error is what that one will hear when
+    // the session, the job or the epoch ends.
+    const absl::Time complete_at = now - row.ago;
+    Commit(*call, std::max(call->came_at, complete_at)).status().IgnoreError();
+  }
+  CheckInvariants();
+}
+
+void JobState::NoteOffer(int ordinal, std::shared_ptr<const CloseOffer> offer) {
+  offers_.resize(std::max(offers_.size(), static_cast<size_t>(ordinal) + 1));
+  offers_[ordinal] = std::move(offer);
+}
+
+CloseOffers JobState::TakeOffers() {
+  CloseOffers offers = std::exchange(offers_, {});
+  for (auto& offer : offers) {
+    if (offer != nullptr && offer->round != version_) offer = nullptr;
+  }
+  return offers;
+}
+
+void JobState::NoteWaves(const CompleteRow& row) {
+  const int waves = awaited_.Waves(row);
+  if (open_waves_.has_value()) open_waves_->Note(row, waves);
   if (!seeded_ || row.round != version_) return;
   for (auto& [rank, contribution] : contributions_) {
     if (contribution.session != row.session ||
@@ -694,7 +796,6 @@ void JobState::NoteWaves(const CompleteRow& row, int waves) {
     }
     contribution.waves = std::max(contribution.waves, waves);
   }
-  CheckInvariants();
 }
 
 std::optional<int32_t> JobState::TooLate(const CommitCall& call) const {
@@ -815,22 +916,47 @@ CloseSnapshot JobState::close_snapshot() const {
   }
   snapshot.opened_at = opened_at_;
   snapshot.waiting_since = waiting_since_;
+  snapshot.usual_timeout = arrivals_->Timeout();
+  snapshot.below_floor_since = floor_.below_since();
   return snapshot;
+}
+
+bool JobState::FailIfDue(absl::Time now) {
+  if (!seeded_ || finished_) return false;
+  floor_.Note(close_snapshot(), now);
+  if (!Decide(now).fail) return false;
+  Fail(floor_.FailureText());
+  return true;
+}
+
+std::optional<ClosingRound> JobState::CloseIfDue(absl::Time now) {
+  if (!seeded_ || finished_) return std::nullopt;
+  const CloseDecision decision = Decide(now);
+  if (decision.start) Start(now);
+  if (!decision.close) return std::nullopt;
+  closing_ = true;
+  CheckInvariants();
+  return ClosingRound{epoch_,           version_,      contributions_,
+                      now - opened_at_, TakeOffers(), CombineOptions()};
 }
 
 void JobState::Start(absl::Time now) {
   if (started_) return;
   started_ = true;
   if (!contributions_.empty()) waiting_since_ = now;
-  CheckInvariants();
 }
 
-void JobState::BeginClosing() {
-  closing_ = true;
+void JobState::GiveUpRound() {
+  closing_ = false;
+  open_waves_.reset();
+  next_contributions_.clear();
   CheckInvariants();
 }
 
 std::vector<int32_t> JobState::MissingRanks() const {
+  if (open_waves_.has_value() && !open_waves_->done()) {
+    return open_waves_->Missing(IsAlive());
+  }
   std::vector<int32_t> missing;
   for (const auto& [rank, member] : members_) {
     if (member.first_round <= version_ && contributions_.count(rank) == 0) {
@@ -869,12 +995,30 @@ RecordedOutcome JobState::Recorded(
   return recorded;
 }
 
+std::string JobState::WatchRound(const RoundReport& report, absl::Time now) {
+  std::vector<RowArrival> rows;
+  for (const auto& [rank, contribution] : contributions_) {
+    rows.push_back({rank, contribution.committed_at});
+  }
+  arrivals_->NoteRound(report.round, rows);
+  // The round has ended without these.
+  for (const CommitCall& call : awaited_.TakeUpTo(report.round)) {
+    const absl::StatusOr<int32_t> rank = sessions_.Rank(call.session);
+    if (rank.ok()) arrivals_->NoteLate(*rank, call.round, now);
+  }
+  skipped_.Note(report);
+  replicas_.Note(report.round, GroupReplicas(report));
+  const std::string failure = skipped_.FailureText();
+  return failure.empty() ? replicas_.FailureText() : failure;
+}
+
 void JobState::FinishRound(RoundResult outcome, absl::Time now,
                            const std::string& failure) {
   AGG_DCHECK(outcome.version > version_);
   RecordedOutcome recorded = Recorded(std::move(outcome), &used_rows_);
   RoundResult& result = recorded.outcome;
   closing_ = false;
+  open_waves_.reset();
   version_ = result.version;
   made_ = result.epoch;
   OpenRound(now);
@@ -889,6 +1033,39 @@ void JobState::FinishRound(RoundResult outcome, absl::Time now,
   result.finished = finished_;
   outcomes_.Add(std::move(recorded));
   CheckInvariants();
+}
+
+// --- A round that is published wave by wave (P43) ---------------------------
+
+void JobState::BeginWaves(int num_waves) {
+  std::vector<WaveRow> rows;
+  for (const auto& [rank, row] : contributions_) {
+    // Reports may have come before the former round's end, and behind the
+    // commit.
+    const CompleteRow name{row.session, version_, row.attempt, 0};
+    rows.push_back({rank, row.session, row.attempt,
+                    std::max(row.waves, awaited_.Waves(name))});
+  }
+  open_waves_.emplace(version_, num_waves, std::move(rows));
+  CheckInvariants();
+}
+
+OpenWaves::IsAlive JobState::IsAlive() const {
+  return [this](uint64_t session) { return sessions_.Rank(session).ok(); };
+}
+
+WaveStep JobState::NextWave() const {
+  AGG_DCHECK(open_waves_.has_value());
+  if (open_waves_->done()) return {WaveStep::Kind::kFinish, 0, {}};
+  std::optional<std::vector<int32_t>> ranks =
+      open_waves_->RanksIfDue(IsAlive());
+  if (!ranks.has_value()) return {};
+  return {WaveStep::Kind::kRun, open_waves_->next(), *std::move(ranks)};
+}
+
+void JobState::AdvanceWave(const std::set<int32_t>& dropped) {
+  AGG_DCHECK(open_waves_.has_value());
+  open_waves_->Advance(dropped);
 }
 
 }  // namespace agg

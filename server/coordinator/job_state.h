@@ -1,13 +1,16 @@
 // The protocol P2-P6, P12-P14 as a state machine over plain values: members,
-// sessions, leases, the seed role, commits and outcomes. It decides nothing
-// about numbers and does nothing: effects are collected for its owner.
+// sessions, leases, the seed role, commits, waves and outcomes, and what is
+// watched over its rounds. It decides nothing about numbers and does nothing:
+// effects are collected for its owner.
 #ifndef AGG_SERVER_COORDINATOR_JOB_STATE_H_
 #define AGG_SERVER_COORDINATOR_JOB_STATE_H_
 
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,11 +21,15 @@
 #include "proto/shard_plan.h"
 #include "proto/shared_manifest.h"
 #include "server/base/dcheck.h"
+#include "server/combine/options.h"
+#include "server/coordinator/awaited_commits.h"
 #include "server/coordinator/close_policy.h"
 #include "server/coordinator/coordinator_types.h"
 #include "server/coordinator/job_record.h"
 #include "server/coordinator/round_watches.h"
+#include "server/round/phase.h"
 #include "server/round/recovery.h"
+#include "server/round/round_report.h"
 #include "server/round/session_table.h"
 #include "server/round/shard_peer.h"
 #include "server/round/worker_transports.h"
@@ -51,6 +58,24 @@ struct Contribution {
   CommitInfo info;                   // with the rank
   absl::Time committed_at;
   int waves = 0;  // as of CommitCall
+};
+
+// A round that takes no more commits and is about to run.
+struct ClosingRound {
+  uint64_t epoch = 0;
+  uint64_t round = 0;
+  std::map<int32_t, Contribution> contributions;  // by rank
+  absl::Duration waited;                          // since the round opened
+  CloseOffers offers;      // that shards have made for it (P44)
+  CombineOptions combine;  // how it is combined; CoordinatorState fills it in
+};
+
+// What is to be done for a round that is published wave by wave.
+struct WaveStep {
+  enum class Kind : uint8_t { kWait, kRun, kFinish, kGiveUp };
+  Kind kind = Kind::kWait;
+  int wave = 0;                // kRun; counted from 0
+  std::vector<int32_t> ranks;  // kRun: whose rows it has
 };
 
 // What the owner has to do or to send, in order.
@@ -128,14 +153,19 @@ class KeptOutcomes {
 //  1. At most one live session per rank; sessions never come back.
 //  2. A contribution of the open round is never removed, only used up.
 //  3. The version never goes back within an epoch.
+//  4. Only commits of sessions that are alive are awaited.
+//  5. A round goes wave by wave while it is closing.
 class JobState {
  public:
-  // An unseeded job without members, at `now`. One JobState lives one epoch.
-  JobState(const CoordinatorOptions& options, uint64_t epoch, absl::Time now)
-      : options_(options), epoch_(epoch), opened_at_(now) {}
+  // An unseeded job without members, at `now`, on that many shards. One
+  // JobState lives one epoch. `arrivals` outlives it and remembers what the
+  // process has seen of workers that are late.
+  JobState(const CoordinatorOptions& options, int num_shards,
+           ArrivalTimes* arrivals, uint64_t epoch, absl::Time now);
   // A seeded one that goes on from `start`: its members have fresh leases, and
   // no row is committed.
-  JobState(const CoordinatorOptions& options, uint64_t epoch, absl::Time now,
+  JobState(const CoordinatorOptions& options, int num_shards,
+           ArrivalTimes* arrivals, uint64_t epoch, absl::Time now,
            JobStart start);
 
   uint64_t epoch() const { return epoch_; }
@@ -193,7 +223,8 @@ class JobState {
   // Shortens the lease of a session whose connection broke: it ends after
   // reconnect_grace at the latest.
   absl::Status BeginGrace(uint64_t session, absl::Time now);
-  absl::Status Leave(uint64_t session);
+  // The last one to leave a job that has begun, or might, ends it.
+  absl::Status Leave(uint64_t session, absl::Time now);
   // Ends the rank's session with ABORTED "evicted: reason". NOT_FOUND: nobody
   // has joined as that rank, or nobody any more; the message says why.
   absl::StatusOr<Eviction> Evict(int32_t rank, const std::string& reason);
@@ -205,15 +236,19 @@ class JobState {
 
   // --- Commits. ALREADY_EXISTS (another seed), FAILED_PRECONDITION (a round
   // to come, to wait for: after the next; call.pushed), OUT_OF_RANGE (an
-  // outcome no longer kept), INVALID_ARGUMENT (ValidateCommit). One that is not
-  // `reported` waits for its outcome, too, and leaves its worker uncommitted.
-  OutcomeAnswer Commit(const CommitCall& call, absl::Time now);
-  // Notes that all shards have so many waves of a committed row.
-  void NoteWaves(const CompleteRow& row, int waves);
-  // The rank whose gradient this call commits though its round has been closed
-  // without a row of it, or has ended with or without one; nothing: it is not
-  // too late, or not known.
-  std::optional<int32_t> TooLate(const CommitCall& call) const;
+  // outcome no longer kept), INVALID_ARGUMENT (ValidateCommit). One that came
+  // with a frame waits for its outcome, too, and leaves its worker uncommitted
+  // until all shards have reported its row (P41). Notes who comes too late.
+  OutcomeAnswer Commit(CommitCall call, absl::Time now);
+  // Shard `ordinal` has these rows completely: their commits count, if nothing
+  // else is waited for. Without `takes_commits` only waves are noted.
+  void NoteComplete(int ordinal, const std::vector<CompleteRow>& rows,
+                    bool takes_commits, absl::Time now);
+  // The epoch is over, and no row is awaited any more, though a round of it may
+  // still be published.
+  void StopAwaiting() { awaited_.Begin(0); }
+  // Shard `ordinal` offers a close of a round (P44), the newest of its offers.
+  void NoteOffer(int ordinal, std::shared_ptr<const CloseOffer> offer);
   // What a Commit or a wait that has been taken is to get.
   OutcomeAnswer Answer(const OutcomeQuery& query) const;
   // The session whose committed seed waits to be published.
@@ -222,24 +257,59 @@ class JobState {
   // The seed of that attempt is published. REQUIRES: seed_committed().
   void FinishSeed(uint32_t attempt, absl::Time now);
 
-  // --- Rounds. The snapshot lacks below_floor_since.
+  // --- Rounds. A closed round ends by FinishRound or GiveUpRound.
   CloseSnapshot close_snapshot() const;
+  CloseDecision Decide(absl::Time now) const {
+    return DecideClose(close_options_, close_snapshot(), now);
+  }
+  // How long after its first commit the open round closes at the latest; 0: it
+  // has no such limit.
+  absl::Duration round_timeout() const {
+    return TimeoutOf(close_options_, close_snapshot());
+  }
+  // Ends a job that has been below its floor for too long (P2). Returns whether
+  // it has just failed.
+  bool FailIfDue(absl::Time now);
+  // Closes the open round if the close policy says so.
+  std::optional<ClosingRound> CloseIfDue(absl::Time now);
+  bool closing() const { return closing_; }
+  // Members that have not committed; of a round that goes wave by wave, those
+  // that its next wave waits for.
   std::vector<int32_t> MissingRanks() const;
   // Since when rows have been waited for; InfiniteFuture: nobody has committed.
   absl::Time waiting_since() const { return waiting_since_; }
-  // Who is waited for, in the words of round_watches.h.
-  Waiting waiting() const;
-  void Start(absl::Time now);
-  void BeginClosing();
+  // Says who has been waited for too long, if that is to be said now; else "".
+  std::string SayWhoIsWaitedFor(absl::Time now);
+  // When it may have something to say if nothing changes.
+  absl::Time next_saying_at() const { return waiting_report_.next_at(); }
+  // The closed round is not published in this epoch, which is over.
+  void GiveUpRound();
   // Describes the open round as one that ends so, and puts its rows into
   // *used_rows.
   RecordedOutcome Recorded(RoundResult outcome,
                            std::map<int32_t, UsedRow>* used_rows) const;
+  // Notes what a round of this epoch came to, before FinishRound: rows that
+  // were late, and what is watched. Returns why the job has to fail with the
+  // round; "": it does not.
+  std::string WatchRound(const RoundReport& report, absl::Time now);
   // The open round ended in the next version; included sessions are those of
   // `contributions` whose rank is in outcome.ranks. `failure`: why the job
   // fails with this round; "": it does not.
   void FinishRound(RoundResult outcome, absl::Time now,
                    const std::string& failure = "");
+
+  // --- Waves of a round that is closed (P43): NextWave until it says kFinish,
+  // and AdvanceWave behind each that has run, with the ranks that a shard
+  // lacked.
+  void BeginWaves(int num_waves);
+  bool waving() const { return open_waves_.has_value(); }
+  WaveStep NextWave() const;
+  void AdvanceWave(const std::set<int32_t>& dropped);
+
+  // --- What is watched over the epoch's rounds.
+  const FloorWatch& floor() const { return floor_; }
+  const SkippedRun& skipped() const { return skipped_; }
+  const ReplicaWatch& replicas() const { return replicas_; }
 
   // Ends the job before its time, for good; `why` is for people.
   void Fail(const std::string& why);
@@ -287,9 +357,26 @@ class JobState {
   absl::Status CheckManifest(const JoinCall& call) const;
   // OK if the session seeds or has seeded.
   absl::Status CheckSeedRole(uint64_t session) const;
+  // Takes a commit whose row all shards have `reported`, or have not.
+  OutcomeAnswer Take(const CommitCall& call, bool reported, absl::Time now);
   OutcomeAnswer CommitSeed(const CommitCall& call);
   OutcomeAnswer CommitGradient(const CommitCall& call, const Member& member,
-                               absl::Time now);
+                               bool reported, absl::Time now);
+  // The rank whose gradient this call commits though its round has been closed
+  // without a row of it, or has ended with or without one; nothing: it is not
+  // too late, or not known.
+  std::optional<int32_t> TooLate(const CommitCall& call) const;
+  // The manifest does not change any more: begins to keep commits that came
+  // with frames.
+  void BeginAwaiting();
+  // Notes of how many waves all shards have that row.
+  void NoteWaves(const CompleteRow& row);
+  OpenWaves::IsAlive IsAlive() const;
+  // Who is waited for, in the words of round_watches.h.
+  Waiting waiting() const;
+  // The offers for the open round.
+  CloseOffers TakeOffers();
+  void Start(absl::Time now);
   // What a gradient's Commit is refused for before its round is looked at.
   absl::Status CheckRound(const CommitCall& call, const Member& member) const;
   bool OnItsWay(uint64_t round) const;
@@ -306,6 +393,9 @@ class JobState {
   int32_t NumIn() const;
 
   CoordinatorOptions options_;
+  CloseOptions close_options_;
+  int num_shards_;
+  ArrivalTimes* arrivals_;
   uint64_t epoch_;
   bool seeded_ = false;
   bool started_ = false;
@@ -335,8 +425,15 @@ class JobState {
   // Rows of the round after the one that is closing: its version is being
   // published.
   std::map<int32_t, Contribution> next_contributions_;
+  AwaitedCommits awaited_;  // begins when the manifest is fixed
+  CloseOffers offers_;      // the newest of each shard
+  std::optional<OpenWaves> open_waves_;  // while a round goes wave by wave
   absl::Time opened_at_;
   absl::Time waiting_since_ = absl::InfiniteFuture();
+  FloorWatch floor_;
+  SkippedRun skipped_;
+  ReplicaWatch replicas_;
+  WaitingReport waiting_report_;
   KeptOutcomes outcomes_;
   std::map<int32_t, UsedRow> used_rows_;  // by rank
   JobEffects effects_;

@@ -27,16 +27,6 @@ namespace agg {
 // What a round that has ended says to workers and to people: pure functions of
 // its report and of the commits that it was made of.
 
-// A round that takes no more commits and is about to run.
-struct ClosingRound {
-  uint64_t epoch = 0;
-  uint64_t round = 0;
-  std::map<int32_t, Contribution> contributions;  // by rank
-  absl::Duration waited;                          // since the round opened
-  CombineOptions combine;                         // how it is combined
-  CloseOffers offers;  // that shards have made for it (P44)
-};
-
 // Adds to the engine's report what only the coordinator knows: how long the
 // round waited, when each row was committed and with which traceparent (in the
 // order of report->rows), when it ended, and remarks in its message.

@@ -89,9 +89,8 @@ void Rounds::EndRound(const ClosingRound& round,
   {
     MutexLock lock(&context_->mutex);
     context_->changed.NotifyAll();  // Drain may wait for the round's end
-    if (!report.ok()) return context_->state.GiveUpRound();
-    if (!context_->state.FinishRound(round, context_->clock->Now(), &*report))
-      return;
+    if (!report.ok()) return context_->state.job()->GiveUpRound();
+    context_->state.FinishRound(round, context_->clock->Now(), &*report);
   }
   context_->DeliverEffects();
   // Workers have their answers now; statistics and metrics may take their time,
@@ -105,7 +104,7 @@ void Rounds::BeginWaves(ClosingRound round) {
   context_->engine.BeginWaves(round.round, round.contributions);
   waved_round_.emplace(std::move(round));
   MutexLock lock(&context_->mutex);
-  context_->state.BeginWaves(context_->engine.num_waves());
+  context_->state.job()->BeginWaves(context_->engine.num_waves());
 }
 
 bool Rounds::WaveIfDue() {
@@ -116,7 +115,7 @@ bool Rounds::WaveIfDue() {
     step = context_->state.NextWave();
     // Its epoch is over: the copies are between two versions (P18).
     if (step.kind == WaveStep::Kind::kGiveUp) {
-      context_->state.GiveUpRound();
+      context_->state.job()->GiveUpRound();
       context_->changed.NotifyAll();  // Drain may wait for the round's end
     }
   }
@@ -139,7 +138,7 @@ bool Rounds::WaveIfDue() {
     return true;
   }
   MutexLock lock(&context_->mutex);
-  context_->state.AdvanceWave(context_->engine.dropped());
+  context_->state.job()->AdvanceWave(context_->engine.dropped());
   return true;
 }
 

@@ -19,9 +19,9 @@ _PAGE = "one page that a reader takes in as a whole"
 LONG_FILES = {
     "worker_client/python/agg_server/worker.py": "one class is all of a worker",
     "server/coordinator/coordinator.h": "every call of a job: " + _PAGE,
-    "server/coordinator/coordinator_state.cc": _ONE_LOCK,
     "server/coordinator/coordinator_state.h": _ONE_LOCK,
     "server/coordinator/coordinator_types.h": "what a call takes and gives",
+    "server/coordinator/job_state.cc": "the protocol of one epoch, and its checks",
     "server/coordinator/job_state.h": "the protocol of one epoch: " + _PAGE,
     "server/coordinator/round_engine.cc": "the phases of a round, and their sums",
     "server/coordinator/round_engine.h": "the phases of a round: " + _PAGE,

@@ -96,7 +96,7 @@ TEST_F(CoordinatorStateTest, CallsWaitForAllShards) {
 TEST_F(CoordinatorStateTest, AJobWhoseOnlyWorkerSeedsAndLeavesEnds) {
   BeginEpoch(1);
   JoinAndSeed(7);
-  EXPECT_EQ(state_.Leave(7, At(1)), absl::OkStatus());
+  EXPECT_EQ(state_.job()->Leave(7, At(1)), absl::OkStatus());
   EXPECT_TRUE(state_.job()->finished());
 }
 

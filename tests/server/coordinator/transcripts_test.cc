@@ -226,11 +226,12 @@ class Stage {
   std::string Play(const std::string& line, std::vector<std::string>* said) {
     static const auto* const kCommands =
         new std::map<std::string, void (Stage::*)(Arguments*)>{
-            {"begin_closing", &Stage::BeginClosing},
+            {"close", &Stage::Close},
             {"commit", &Stage::Commit},
             {"decide", &Stage::Decide},
             {"evict", &Stage::Evict},
             {"expire", &Stage::Expire},
+            {"fail", &Stage::Fail},
             {"forget_manifest", &Stage::ForgetManifest},
             {"grace", &Stage::Grace},
             {"job", &Stage::Job},
@@ -245,13 +246,15 @@ class Stage {
             {"record", &Stage::Record},
             {"recover", &Stage::Recover},
             {"renew", &Stage::Renew},
+            {"report", &Stage::Report},
             {"restored", &Stage::Restored},
             {"round", &Stage::Round},
             {"rounds", &Stage::Rounds},
             {"shard", &Stage::Shard},
-            {"start", &Stage::Start},
             {"stay_finished", &Stage::StayFinished},
             {"timeout", &Stage::Timeout},
+            {"wave", &Stage::Wave},
+            {"waves", &Stage::Waves},
         };
     std::vector<std::string> words =
         absl::StrSplit(line, ' ', absl::SkipEmpty());
@@ -298,7 +301,9 @@ class Stage {
 
   // --- The job and its members.
 
-  void NewJob() { job_.emplace(options_, kEpoch, absl::UnixEpoch()); }
+  void NewJob() {
+    job_.emplace(options_, num_shards_, &arrivals_, kEpoch, absl::UnixEpoch());
+  }
 
   void Job(Arguments* arguments) {
     options_.workers = arguments->Number("workers", 1);
@@ -311,19 +316,23 @@ class Stage {
     options_.floor_timeout = arguments->Seconds("floor_timeout");
     options_.lease = arguments->Seconds("lease", 30);
     options_.max_rounds = arguments->Number("max_rounds", 0);
+    options_.pipelined = arguments->Flag("pipelined");
+    num_shards_ = arguments->Number("shards", 1);
     NewJob();
   }
 
   // These ranks have joined, the first has seeded, and round 0 is open.
   void Prepare(Arguments* arguments) {
+    const int elements = arguments->Number("elements", 3);
     for (const int32_t rank : arguments->Numbers<int32_t>("ranks")) {
-      Arguments join({absl::StrCat("rank=", rank)});
+      Arguments join(
+          {absl::StrCat("rank=", rank), absl::StrCat("elements=", elements)});
       Join(&join);
     }
     Arguments seed({"session=s1", "kind=seed"});
     Commit(&seed);
     job_->FinishSeed(0, absl::UnixEpoch());
-    job_->Start(absl::UnixEpoch());
+    job_->CloseIfDue(absl::UnixEpoch());  // it begins
     said_.clear();
   }
 
@@ -345,7 +354,8 @@ class Stage {
     kept.included[40] = 3;
     if (!arguments->Flag("forgotten")) start.record.outcomes = {kept};
     start.record.used_rows[1] = {40, 4, 3};
-    job_.emplace(options_, kEpoch, absl::UnixEpoch(), std::move(start));
+    job_.emplace(options_, num_shards_, &arrivals_, kEpoch, absl::UnixEpoch(),
+                 std::move(start));
   }
 
   static JoinCall CallOf(Arguments* arguments) {
@@ -398,7 +408,7 @@ class Stage {
   }
   void Leave(Arguments* arguments) {
     const uint64_t session = arguments->Session();
-    SayError(session, job_->Leave(session));
+    SayError(session, job_->Leave(session, arguments->At()));
   }
   void Renew(Arguments* arguments) {
     const uint64_t session = arguments->Session();
@@ -446,6 +456,7 @@ class Stage {
                     : PushKind::kSeed;
     call.attempt = arguments->Number<uint32_t>("attempt");
     call.row_crc32c = arguments->Numbers<uint32_t>("crc32c");
+    call.with_frame = arguments->Flag("with_frame");
     RowInfo& row = call.info.row;
     row.examples = arguments->Number("examples", row.examples);
     row.accumulation = arguments->Number("accumulation", row.accumulation);
@@ -491,8 +502,48 @@ class Stage {
   void PublishSeed(Arguments* arguments) {
     job_->FinishSeed(arguments->Number<uint32_t>("attempt"), arguments->At());
   }
-  void Start(Arguments* arguments) { job_->Start(arguments->At()); }
-  void BeginClosing(Arguments* /*arguments*/) { job_->BeginClosing(); }
+  // A shard has a row, or so many waves of it, completely.
+  void Report(Arguments* arguments) {
+    CompleteRow row;
+    row.session = arguments->Session();
+    row.round = arguments->Number<uint64_t>("round");
+    row.attempt = arguments->Number<uint32_t>("attempt");
+    row.waves = arguments->Number("waves", 0);
+    job_->NoteComplete(arguments->Number("shard", 0), {row},
+                       /*takes_commits=*/true, arguments->At());
+  }
+  void Close(Arguments* arguments) {
+    const std::optional<ClosingRound> round =
+        job_->CloseIfDue(arguments->At());
+    if (!round.has_value()) return Say("it stays open");
+    std::vector<int32_t> ranks;
+    for (const auto& [rank, row] : round->contributions) ranks.push_back(rank);
+    Say(absl::StrCat("round ", round->round, " closes with rows of ranks ",
+                     Text(ranks)));
+  }
+  void Fail(Arguments* arguments) {
+    if (!job_->FailIfDue(arguments->At())) return Say("it goes on");
+    Say(absl::StrCat("it fails: ", job_->end_reason()));
+    SayEffects();
+  }
+  // The round that is closed goes wave by wave; `wave`: the next one has run.
+  void Waves(Arguments* arguments) {
+    job_->BeginWaves(arguments->Number("count", 1));
+    SayNextWave();
+  }
+  void Wave(Arguments* arguments) {
+    const std::vector<int32_t> dropped = arguments->Numbers<int32_t>("dropped");
+    job_->AdvanceWave({dropped.begin(), dropped.end()});
+    SayNextWave();
+  }
+  void SayNextWave() {
+    const WaveStep step = job_->NextWave();
+    if (step.kind == WaveStep::Kind::kFinish) return Say("all waves have run");
+    Say(step.kind == WaveStep::Kind::kRun
+            ? absl::StrCat("wave ", step.wave, " has ranks ", Text(step.ranks))
+            : absl::StrCat("the next wave waits for ranks ",
+                           Text(job_->MissingRanks())));
+  }
   void Publish(Arguments* arguments) {
     RoundResult result;
     result.epoch = kEpoch;
@@ -506,7 +557,6 @@ class Stage {
         result.ranks.push_back(rank);
       }
     }
-    job_->BeginClosing();
     job_->FinishRound(result, arguments->At());
     Say(absl::StrCat("version ", job_->version(), " of ranks ",
                      Text(result.ranks)));
@@ -579,17 +629,11 @@ class Stage {
       round.below_floor_since = arguments->At("below_floor_since");
     }
   }
-  CloseOptions GetCloseOptions() const {
-    return {options_.workers,       options_.min_workers,
-            options_.start_timeout, options_.round_timeout,
-            options_.floor_policy,  options_.floor_timeout,
-            options_.quorum};
-  }
   void Decide(Arguments* arguments) {
     const absl::Time now = arguments->At();
     const CloseSnapshot snapshot = round_.value_or(job_->close_snapshot());
     const CloseDecision decision =
-        DecideClose(GetCloseOptions(), snapshot, now);
+        DecideClose(CloseOptionsOf(options_), snapshot, now);
     std::string text = absl::StrCat("at ", Text(now), " it ");
     if (!decision.start) absl::StrAppend(&text, "does not begin and ");
     if (decision.start && !snapshot.started)
@@ -603,7 +647,7 @@ class Stage {
   }
   void Timeout(Arguments* /*arguments*/) {
     const absl::Duration timeout =
-        TimeoutOf(GetCloseOptions(), round_.value_or(job_->close_snapshot()));
+        TimeoutOf(CloseOptionsOf(options_), round_.value_or(job_->close_snapshot()));
     Say(absl::StrCat("timeout ", absl::FormatDuration(timeout)));
   }
 
@@ -673,6 +717,8 @@ class Stage {
     options.max_workers = 8;
     return options;
   }();
+  int num_shards_ = 1;
+  ArrivalTimes arrivals_{/*mad_factor=*/0.0};
   std::optional<JobState> job_;
   std::optional<CloseSnapshot> round_;
   std::vector<Holding> shards_;
