@@ -409,9 +409,9 @@ std::optional<RoundResult> Coordinator::LastOutcome() const {
   return context_.state.recent_rounds().last_outcome();
 }
 
-std::vector<RoundRecord> Coordinator::Rounds() const {
+std::vector<RoundResult> Coordinator::Rounds() const {
   MutexLock lock(&context_.mutex);
-  return context_.state.recent_rounds().records();
+  return context_.state.recent_rounds().outcomes();
 }
 
 std::vector<double> Coordinator::TensorOrthogonality() const {

@@ -206,7 +206,7 @@ class Coordinator {
   absl::StatusOr<JoinResult> Observe() const;
   JobStatus Status() const;
   std::optional<RoundResult> LastOutcome() const;
-  std::vector<RoundRecord> Rounds() const;          // see RecentRounds
+  std::vector<RoundResult> Rounds() const;          // see RecentRounds
   std::vector<double> TensorOrthogonality() const;  // see RecentRounds
   bool finished() const;
 

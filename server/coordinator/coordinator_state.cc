@@ -262,10 +262,9 @@ void CoordinatorState::FinishRound(const ClosingRound& round, absl::Time now,
   RoundResult outcome = OutcomeOf(*report);
   const uint64_t num_skipped = job_->skipped().length();
   const std::string failure = job_->WatchRound(*report, now);
-  job_->FinishRound(outcome, now, failure);
+  job_->FinishRound(&outcome, now, failure);
   AdoptNextCombination();
-  outcome.finished = job_->finished();  // max_rounds may end the job, too
-  recent_rounds_.Add(*report, outcome, now);
+  recent_rounds_.Add(*report, std::move(outcome));
   const std::string line =
       repeated_messages_.Next(*report, job_->skipped(), now);
   if (!line.empty()) LogWarning("round ", round.round, ": ", line);

@@ -3,9 +3,9 @@
 #ifndef AGG_SERVER_COORDINATOR_COORDINATOR_TYPES_H_
 #define AGG_SERVER_COORDINATOR_COORDINATOR_TYPES_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -32,8 +32,8 @@ namespace agg {
 
 enum class OutcomeKind : uint8_t { kApplied, kSkipped, kSeeded };
 
-// What a round came to, as one session sees it (RoundOutcome of
-// proto/agg.proto).
+// What a round came to: for a session that asks (RoundOutcome of
+// proto/agg.proto), for the job's record, and for people.
 struct RoundResult {
   uint64_t epoch = 0;
   uint64_t round = 0;
@@ -41,6 +41,8 @@ struct RoundResult {
   OutcomeKind kind = OutcomeKind::kApplied;
   bool included = false;       // whether the row asked for was used
   std::vector<int32_t> ranks;  // rows that the result contains
+  // Sessions whose rows it contains, ascending, with their attempts.
+  std::vector<std::pair<uint64_t, uint32_t>> attempts;
   // Not finite, incomplete, or outliers that are left out.
   std::vector<int32_t> excluded_ranks;
   double learning_rate = 0.0;
@@ -55,12 +57,16 @@ struct RoundResult {
   // Places in the manifest of what no row of `ranks` had; ascending.
   std::vector<int32_t> absent_tensors;
   std::vector<int32_t> differing_ranks;  // of ReplicaGroups
-};
+  // Not in the record:
+  absl::Time ended_at;
+  absl::Duration wait;  // for workers
+  absl::Duration work;  // all other phases
 
-// A round's outcome and whose rows it contains: attempts by session.
-struct RecordedOutcome {
-  RoundResult outcome;  // `included` is each asker's own, and not recorded
-  std::map<uint64_t, uint32_t> included;
+  // Whether that row of a session is in it.
+  bool Contains(uint64_t session, uint32_t attempt) const {
+    return std::find(attempts.begin(), attempts.end(),
+                     std::make_pair(session, attempt)) != attempts.end();
+  }
 };
 
 // The last row of a rank that a version contains.
@@ -83,14 +89,6 @@ using OutcomeAnswer = absl::StatusOr<std::optional<RoundResult>>;
 inline bool IsPending(const OutcomeAnswer& answer) {
   return answer.ok() && !answer->has_value();
 }
-
-// A round that has ended, for people.
-struct RoundRecord {
-  RoundResult outcome;
-  absl::Time ended_at;
-  absl::Duration wait;  // for workers
-  absl::Duration work;  // all other phases
-};
 
 // When a job's state is copied to disk, and what becomes of the copies.
 struct CheckpointOptions {

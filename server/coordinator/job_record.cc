@@ -67,8 +67,7 @@ void StepScaleFields(V* v, StepScaleState* state) {
 }
 
 template <typename V>
-void OutcomeFields(V* v, RecordedOutcome* recorded) {
-  RoundResult* const outcome = &recorded->outcome;
+void OutcomeFields(V* v, RoundResult* outcome) {
   v->Field("epoch", &outcome->epoch);
   v->Field("round", &outcome->round);
   v->Field("version", &outcome->version);
@@ -88,8 +87,11 @@ void OutcomeFields(V* v, RecordedOutcome* recorded) {
   v->Field("step_scale", &outcome->combination.step_scale);
   v->Field("absent_tensors", &outcome->absent_tensors);
   v->Field("differing_ranks", &outcome->differing_ranks);
-  v->Map("included", "session", &recorded->included,
-         [](auto* v, uint32_t* attempt) { v->Field("attempt", attempt); });
+  v->List("included", &outcome->attempts,
+          [](auto* v, std::pair<uint64_t, uint32_t>* row) {
+            v->Field("session", &row->first);
+            v->Field("attempt", &row->second);
+          });
 }
 
 template <typename V>
@@ -139,7 +141,7 @@ void RecordFields(V* v, JobRecord* record) {
   v->Object("step_scale",
             [&](auto* v) { StepScaleFields(v, &record->state.step_scale); });
   v->List("outcomes", &record->outcomes,
-          [](auto* v, RecordedOutcome* outcome) { OutcomeFields(v, outcome); });
+          [](auto* v, RoundResult* outcome) { OutcomeFields(v, outcome); });
   v->Map("used_rows", "rank", &record->used_rows,
          [](auto* v, UsedRow* row) { UsedRowFields(v, row); });
 }
@@ -212,10 +214,11 @@ CombineState StateToGoOnWith(const JobRecord& record, const CombineOptions& now,
 
 namespace {
 
-RowOrigin OriginOf(const RecordedOutcome& recorded, const UsedRow& used) {
-  const auto included = recorded.included.find(used.session);
-  if (included == recorded.included.end()) return RowOrigin();
-  return {included->first, included->second, {}};
+RowOrigin OriginOf(const RoundResult& outcome, const UsedRow& used) {
+  for (const auto& [session, attempt] : outcome.attempts) {
+    if (session == used.session) return {session, attempt, {}};
+  }
+  return RowOrigin();
 }
 
 void AddRow(int32_t rank, const RowOrigin& origin, RoundReport* report) {
@@ -225,16 +228,16 @@ void AddRow(int32_t rank, const RowOrigin& origin, RoundReport* report) {
   report->origins.push_back(origin);
 }
 
-void AddRows(const RecordedOutcome& recorded,
+void AddRows(const RoundResult& outcome,
              const std::map<int32_t, UsedRow>& used_rows, RoundReport* report) {
-  for (const int32_t rank : recorded.outcome.ranks) {
+  for (const int32_t rank : outcome.ranks) {
     const auto used = used_rows.find(rank);
-    AddRow(rank,
-           used == used_rows.end() ? RowOrigin()
-                                   : OriginOf(recorded, used->second),
-           report);
+    AddRow(
+        rank,
+        used == used_rows.end() ? RowOrigin() : OriginOf(outcome, used->second),
+        report);
   }
-  for (const int32_t rank : recorded.outcome.excluded_ranks) {
+  for (const int32_t rank : outcome.excluded_ranks) {
     AddRow(rank, RowOrigin(), report);
   }
 }
@@ -244,8 +247,7 @@ void AddRows(const RecordedOutcome& recorded,
 std::vector<RoundReport> RestoredReports(const JobRecord& record,
                                          const VersionId& reported) {
   std::vector<RoundReport> reports;
-  for (const RecordedOutcome& recorded : record.outcomes) {
-    const RoundResult& outcome = recorded.outcome;
+  for (const RoundResult& outcome : record.outcomes) {
     if (!(reported < VersionId{outcome.epoch, outcome.version})) continue;
     RoundReport report;
     report.restored = true;
@@ -259,7 +261,7 @@ std::vector<RoundReport> RestoredReports(const JobRecord& record,
     report.combination = outcome.combination;
     report.decision.excluded_ranks = outcome.excluded_ranks;
     report.decision.finished = outcome.finished;
-    AddRows(recorded, record.used_rows, &report);
+    AddRows(outcome, record.used_rows, &report);
     reports.push_back(report);
   }
   return reports;

@@ -37,8 +37,8 @@ struct JobRecord {
   RuleOptions rule;
   std::vector<RuleOptions> shadow_rules;
   CombineState state;
-  std::vector<RecordedOutcome> outcomes;  // oldest first
-  std::map<int32_t, UsedRow> used_rows;   // by rank
+  std::vector<RoundResult> outcomes;     // oldest first
+  std::map<int32_t, UsedRow> used_rows;  // by rank
 };
 
 // One line of JSON; equal records make equal texts. NaN and infinities are

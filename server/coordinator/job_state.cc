@@ -936,7 +936,7 @@ std::optional<ClosingRound> JobState::CloseIfDue(absl::Time now) {
   if (!decision.close) return std::nullopt;
   closing_ = true;
   CheckInvariants();
-  return ClosingRound{epoch_,           version_,      contributions_,
+  return ClosingRound{epoch_,           version_,     contributions_,
                       now - opened_at_, TakeOffers(), CombineOptions()};
 }
 
@@ -981,18 +981,16 @@ std::string JobState::MaxRoundsReached() const {
   return absl::StrCat("max_rounds (", options_.max_rounds, ") is reached");
 }
 
-RecordedOutcome JobState::Recorded(
-    RoundResult outcome, std::map<int32_t, UsedRow>* used_rows) const {
-  RecordedOutcome recorded;
-  for (const int32_t rank : outcome.ranks) {
+void JobState::AddAttempts(RoundResult* outcome,
+                           std::map<int32_t, UsedRow>* used_rows) const {
+  for (const int32_t rank : outcome->ranks) {
     const auto found = contributions_.find(rank);
     if (found == contributions_.end()) continue;
     const Contribution& row = found->second;
-    recorded.included[row.session] = row.attempt;
-    (*used_rows)[rank] = {row.session, outcome.round, row.attempt};
+    outcome->attempts.emplace_back(row.session, row.attempt);
+    (*used_rows)[rank] = {row.session, outcome->round, row.attempt};
   }
-  recorded.outcome = std::move(outcome);
-  return recorded;
+  std::sort(outcome->attempts.begin(), outcome->attempts.end());
 }
 
 std::string JobState::WatchRound(const RoundReport& report, absl::Time now) {
@@ -1012,26 +1010,25 @@ std::string JobState::WatchRound(const RoundReport& report, absl::Time now) {
   return failure.empty() ? replicas_.FailureText() : failure;
 }
 
-void JobState::FinishRound(RoundResult outcome, absl::Time now,
+void JobState::FinishRound(RoundResult* outcome, absl::Time now,
                            const std::string& failure) {
-  AGG_DCHECK(outcome.version > version_);
-  RecordedOutcome recorded = Recorded(std::move(outcome), &used_rows_);
-  RoundResult& result = recorded.outcome;
+  AGG_DCHECK(outcome->version > version_);
+  AddAttempts(outcome, &used_rows_);
   closing_ = false;
   open_waves_.reset();
-  version_ = result.version;
-  made_ = result.epoch;
+  version_ = outcome->version;
+  made_ = outcome->epoch;
   OpenRound(now);
   if (!failure.empty()) Fail(failure);
-  if (result.finished) {
-    Finish(TauReached(result.tau));
+  if (outcome->finished) {
+    Finish(TauReached(outcome->tau));
   }
   if (options_.max_rounds > 0 && version_ >= options_.max_rounds) {
     Finish(MaxRoundsReached());
   }
   FinishIfLastLeft();
-  result.finished = finished_;
-  outcomes_.Add(std::move(recorded));
+  outcome->finished = finished_;
+  outcomes_.Add(*outcome);
   CheckInvariants();
 }
 

@@ -114,16 +114,15 @@ class KeptOutcomes {
 
   KeptOutcomes() = default;
   // Takes outcomes, the oldest first, and keeps the last kNumKept of them.
-  explicit KeptOutcomes(std::vector<RecordedOutcome> rounds)
+  explicit KeptOutcomes(std::vector<RoundResult> rounds)
       : rounds_(std::move(rounds)) {
     while (rounds_.size() > kNumKept) rounds_.erase(rounds_.begin());
   }
 
   // REQUIRES: rounds come in ascending order.
-  void Add(RecordedOutcome round) {
-    AGG_DCHECK(rounds_.empty() ||
-               rounds_.back().outcome.round < round.outcome.round);
-    rounds_.push_back(std::move(round));
+  void Add(RoundResult outcome) {
+    AGG_DCHECK(rounds_.empty() || rounds_.back().round < outcome.round);
+    rounds_.push_back(std::move(outcome));
     if (rounds_.size() > kNumKept) rounds_.erase(rounds_.begin());
   }
 
@@ -131,21 +130,19 @@ class KeptOutcomes {
   // about its `attempt`; nothing if it is not kept.
   std::optional<RoundResult> Find(uint64_t round, uint64_t session,
                                   uint32_t attempt) const {
-    for (const RecordedOutcome& kept : rounds_) {
-      if (kept.outcome.round != round) continue;
-      RoundResult outcome = kept.outcome;
-      const auto used = kept.included.find(session);
-      outcome.included = session != 0 && used != kept.included.end() &&
-                         used->second == attempt;
+    for (const RoundResult& kept : rounds_) {
+      if (kept.round != round) continue;
+      RoundResult outcome = kept;
+      outcome.included = session != 0 && kept.Contains(session, attempt);
       return outcome;
     }
     return std::nullopt;
   }
 
-  const std::vector<RecordedOutcome>& rounds() const { return rounds_; }
+  const std::vector<RoundResult>& rounds() const { return rounds_; }
 
  private:
-  std::vector<RecordedOutcome> rounds_;  // oldest first
+  std::vector<RoundResult> rounds_;  // oldest first
 };
 
 // Thread-compatible; every time comes in as `now`. Invariants, which
@@ -284,10 +281,10 @@ class JobState {
   absl::Time next_saying_at() const { return waiting_report_.next_at(); }
   // The closed round is not published in this epoch, which is over.
   void GiveUpRound();
-  // Describes the open round as one that ends so, and puts its rows into
-  // *used_rows.
-  RecordedOutcome Recorded(RoundResult outcome,
-                           std::map<int32_t, UsedRow>* used_rows) const;
+  // Completes the outcome of the open round with the attempts that it contains,
+  // and puts these into *used_rows.
+  void AddAttempts(RoundResult* outcome,
+                   std::map<int32_t, UsedRow>* used_rows) const;
   // Notes what a round of this epoch came to, before FinishRound: rows that
   // were late, and what is watched. Returns why the job has to fail with the
   // round; "": it does not.
@@ -295,7 +292,7 @@ class JobState {
   // The open round ended in the next version; included sessions are those of
   // `contributions` whose rank is in outcome.ranks. `failure`: why the job
   // fails with this round; "": it does not.
-  void FinishRound(RoundResult outcome, absl::Time now,
+  void FinishRound(RoundResult* outcome, absl::Time now,
                    const std::string& failure = "");
 
   // --- Waves of a round that is closed (P43): NextWave until it says kFinish,
@@ -425,8 +422,8 @@ class JobState {
   // Rows of the round after the one that is closing: its version is being
   // published.
   std::map<int32_t, Contribution> next_contributions_;
-  AwaitedCommits awaited_;  // begins when the manifest is fixed
-  CloseOffers offers_;      // the newest of each shard
+  AwaitedCommits awaited_;               // begins when the manifest is fixed
+  CloseOffers offers_;                   // the newest of each shard
   std::optional<OpenWaves> open_waves_;  // while a round goes wave by wave
   absl::Time opened_at_;
   absl::Time waiting_since_ = absl::InfiniteFuture();

@@ -87,7 +87,7 @@ void TakeOutEnded(const std::vector<ShardInventory>& inventories,
 // The epoch that made the record's version as a round or a seed.
 uint64_t MadeOf(const JobRecord& record, uint64_t version) {
   if (version == 0 || record.outcomes.empty()) return record.history;
-  return record.outcomes.back().outcome.epoch;
+  return record.outcomes.back().epoch;
 }
 
 bool AnyCopy(const std::vector<ShardInventory>& inventories) {
@@ -561,7 +561,8 @@ bool Recovery::GoOnFromMemory(Attempt* attempt) {
         !(VersionId{unpublished->epoch, unpublished->version} == target)) {
       return false;
     }
-    job->FinishRound(OutcomeOf(*unpublished), context_->clock->Now());
+    RoundResult outcome = OutcomeOf(*unpublished);
+    job->FinishRound(&outcome, context_->clock->Now());
     job->TakeEffects();  // its workers hear of the end when they ask again
     if (job->finished()) context_->state.NoteChange();
   }

@@ -258,6 +258,11 @@ RoundResult OutcomeOf(const RoundReport& report) {
   outcome.combined_norm = decision.combined_norm;
   outcome.combination = report.combination;
   outcome.absent_tensors = AbsentTensors(report, outcome.ranks);
+  const PhaseDurations& took = report.durations;
+  outcome.ended_at = report.finished_at;
+  outcome.wait = took.wait;
+  outcome.work = took.gram + took.compensated + took.decide + took.norms +
+                 took.update + took.publish;
   const ReplicaGroups replicas = GroupReplicas(report);
   outcome.differing_ranks = replicas.differing;
   if (replicas.differ()) {
@@ -268,13 +273,9 @@ RoundResult OutcomeOf(const RoundReport& report) {
 }
 
 // A bounded list: what is older is in the round log, if there is one.
-void RecentRounds::Add(const RoundReport& report, const RoundResult& outcome,
-                       absl::Time ended_at) {
-  const PhaseDurations& took = report.durations;
-  records_.push_back({outcome, ended_at, took.wait,
-                      took.gram + took.compensated + took.decide + took.norms +
-                          took.update + took.publish});
-  if (records_.size() > kNumKept) records_.pop_front();
+void RecentRounds::Add(const RoundReport& report, RoundResult outcome) {
+  outcomes_.push_back(std::move(outcome));
+  if (outcomes_.size() > kNumKept) outcomes_.pop_front();
   tensor_orthogonality_.clear();
   for (const SegmentReport& tensor : report.decision.tensors) {
     tensor_orthogonality_.push_back(tensor.orthogonality);
@@ -282,8 +283,8 @@ void RecentRounds::Add(const RoundReport& report, const RoundResult& outcome,
 }
 
 std::optional<RoundResult> RecentRounds::last_outcome() const {
-  if (records_.empty()) return std::nullopt;
-  return records_.back().outcome;
+  if (outcomes_.empty()) return std::nullopt;
+  return outcomes_.back();
 }
 
 RoundReporter::RoundReporter(Callback on_report)

@@ -42,12 +42,11 @@ class RecentRounds {
  public:
   static constexpr int kNumKept = 256;
 
-  void Add(const RoundReport& report, const RoundResult& outcome,
-           absl::Time ended_at);
+  void Add(const RoundReport& report, RoundResult outcome);
 
   // Oldest first, kNumKept at most.
-  std::vector<RoundRecord> records() const {
-    return {records_.begin(), records_.end()};
+  std::vector<RoundResult> outcomes() const {
+    return {outcomes_.begin(), outcomes_.end()};
   }
   std::optional<RoundResult> last_outcome() const;
   // How orthogonal the rows of the last round were, tensor by tensor in the
@@ -57,7 +56,7 @@ class RecentRounds {
   }
 
  private:
-  std::deque<RoundRecord> records_;
+  std::deque<RoundResult> outcomes_;
   std::vector<double> tensor_orthogonality_;
 };
 

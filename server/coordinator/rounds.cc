@@ -153,7 +153,8 @@ std::string Rounds::MakeRecord(const RoundReport& report, JobRecord record) {
     record.line = job.epoch();
     return context_->TextOf(std::move(record));
   }
-  record.outcomes.push_back(job.Recorded(OutcomeOf(report), &record.used_rows));
+  record.outcomes.push_back(OutcomeOf(report));
+  job.AddAttempts(&record.outcomes.back(), &record.used_rows);
   return context_->TextOf(std::move(record));
 }
 

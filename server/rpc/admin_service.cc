@@ -358,14 +358,14 @@ bool IsAfter(const RoundResult& outcome, const v1::ListRoundsRequest& request) {
                         uint64_t{request.after_round()});
 }
 
-v1::RoundRecord ToProto(const RoundRecord& record) {
-  v1::RoundRecord result;
-  *result.mutable_outcome() = ToProto(record.outcome);
-  result.set_ended_at_seconds(
-      absl::ToDoubleSeconds(record.ended_at - absl::UnixEpoch()));
-  result.set_wait_seconds(absl::ToDoubleSeconds(record.wait));
-  result.set_work_seconds(absl::ToDoubleSeconds(record.work));
-  return result;
+v1::RoundRecord RecordOf(const RoundResult& outcome) {
+  v1::RoundRecord record;
+  *record.mutable_outcome() = ToProto(outcome);
+  record.set_ended_at_seconds(
+      absl::ToDoubleSeconds(outcome.ended_at - absl::UnixEpoch()));
+  record.set_wait_seconds(absl::ToDoubleSeconds(outcome.wait));
+  record.set_work_seconds(absl::ToDoubleSeconds(outcome.work));
+  return record;
 }
 
 v1::AuditRecord ToProto(const AuditEvent& event) {
@@ -409,7 +409,7 @@ grpc::ServerUnaryReactor* AdminService::ListRounds(
     v1::ListRoundsReply* reply) {
   return Serve(reply, [&](const auto& poll) -> absl::Status {
     AGG_RETURN_IF_ERROR(Admit(*context, "agg.v1.Admin/ListRounds").status());
-    const std::vector<RoundRecord> rounds = coordinator_->Rounds();
+    const std::vector<RoundResult> rounds = coordinator_->Rounds();
     size_t first = 0;
     if (request->limit() > 0 &&
         rounds.size() > static_cast<size_t>(request->limit())) {
@@ -417,8 +417,8 @@ grpc::ServerUnaryReactor* AdminService::ListRounds(
     }
     v1::ListRoundsReply answer;
     for (size_t i = first; i < rounds.size(); ++i) {
-      if (!IsAfter(rounds[i].outcome, *request)) continue;
-      *answer.add_rounds() = ToProto(rounds[i]);
+      if (!IsAfter(rounds[i], *request)) continue;
+      *answer.add_rounds() = RecordOf(rounds[i]);
     }
     poll->Answer(std::move(answer));
     return absl::OkStatus();

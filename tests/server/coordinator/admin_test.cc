@@ -329,10 +329,10 @@ TEST(AdminTest, TheLastRoundsAreKept) {
   EXPECT_THAT(coordinator->TensorOrthogonality(), SizeIs(0));
   job.cluster.clock()->Advance(absl::Seconds(3));
   for (uint64_t round = 0; round < 258; ++round) RunRound(&job, round, round);
-  const std::vector<RoundRecord> rounds = coordinator->Rounds();
+  const std::vector<RoundResult> rounds = coordinator->Rounds();
   ASSERT_THAT(rounds, SizeIs(256));
-  EXPECT_EQ(rounds.front().outcome.round, 2u);
-  EXPECT_EQ(rounds.back().outcome.version, 258u);
+  EXPECT_EQ(rounds.front().round, 2u);
+  EXPECT_EQ(rounds.back().version, 258u);
   EXPECT_EQ(rounds.back().ended_at, job.cluster.clock()->Now());
   EXPECT_GT(rounds.back().work, absl::ZeroDuration());
   EXPECT_THAT(coordinator->TensorOrthogonality(), SizeIs(3));

@@ -42,25 +42,25 @@ JobRecord Sample() {
   record.shadow_rules[1].scope = Scope::kPerTensor;
   record.state.shadow_rules = {{}, {{{2.0}}, {{3.0, 4.0}}}};
   record.state.step_scale = {1.5, 0.25, 3.0, 0.125, 17, 12.75};
-  RecordedOutcome outcome;
-  outcome.outcome.epoch = 5;
-  outcome.outcome.round = 40;
-  outcome.outcome.version = 41;
-  outcome.outcome.kind = OutcomeKind::kSkipped;
-  outcome.outcome.ranks = {0, 2};
-  outcome.outcome.excluded_ranks = {1};
-  outcome.outcome.orthogonality = std::nan("");
-  outcome.outcome.loss = std::numeric_limits<double>::infinity();
-  outcome.outcome.learning_rate = 0.1;
-  outcome.outcome.gain = 1.25;
-  outcome.outcome.tau = 12.75;
-  outcome.outcome.combined_norm = 2.5;
-  outcome.outcome.finished = true;
-  outcome.outcome.message = "no gradient is finite: \"why\"\n";
-  outcome.outcome.combination = {"adacons", "global", "adascale"};
-  outcome.outcome.absent_tensors = {3, 99999};
-  outcome.outcome.differing_ranks = {2};
-  outcome.included = {{0xfedcba9876543210, 3}, {7, 0}};
+  RoundResult outcome;
+  outcome.epoch = 5;
+  outcome.round = 40;
+  outcome.version = 41;
+  outcome.kind = OutcomeKind::kSkipped;
+  outcome.ranks = {0, 2};
+  outcome.excluded_ranks = {1};
+  outcome.orthogonality = std::nan("");
+  outcome.loss = std::numeric_limits<double>::infinity();
+  outcome.learning_rate = 0.1;
+  outcome.gain = 1.25;
+  outcome.tau = 12.75;
+  outcome.combined_norm = 2.5;
+  outcome.finished = true;
+  outcome.message = "no gradient is finite: \"why\"\n";
+  outcome.combination = {"adacons", "global", "adascale"};
+  outcome.absent_tensors = {3, 99999};
+  outcome.differing_ranks = {2};
+  outcome.attempts = {{7, 0}, {0xfedcba9876543210, 3}};
   record.outcomes = {outcome};
   record.used_rows = {{0, {7, 40, 0}}, {2, {0xfedcba9876543210, 39, 3}}};
   return record;
@@ -86,15 +86,15 @@ TEST(JobRecordTest, ReadsBackWhatItWrites) {
   EXPECT_EQ(back->state.step_scale.num_samples, 17);
   EXPECT_EQ(back->state.step_scale.mean_squared_weight, 0.125);
   EXPECT_EQ(back->state.step_scale.tau, 12.75);
-  const RecordedOutcome& outcome = back->outcomes.at(0);
-  EXPECT_EQ(outcome.outcome.kind, OutcomeKind::kSkipped);
-  EXPECT_THAT(outcome.outcome.ranks, ElementsAre(0, 2));
-  EXPECT_TRUE(std::isnan(outcome.outcome.orthogonality));
-  EXPECT_TRUE(std::isinf(outcome.outcome.loss));
-  EXPECT_EQ(outcome.outcome.message, record.outcomes[0].outcome.message);
-  EXPECT_THAT(outcome.outcome.absent_tensors, ElementsAre(3, 99999));
-  EXPECT_THAT(outcome.outcome.differing_ranks, ElementsAre(2));
-  EXPECT_EQ(outcome.included, record.outcomes[0].included);
+  const RoundResult& outcome = back->outcomes.at(0);
+  EXPECT_EQ(outcome.kind, OutcomeKind::kSkipped);
+  EXPECT_THAT(outcome.ranks, ElementsAre(0, 2));
+  EXPECT_TRUE(std::isnan(outcome.orthogonality));
+  EXPECT_TRUE(std::isinf(outcome.loss));
+  EXPECT_EQ(outcome.message, record.outcomes[0].message);
+  EXPECT_THAT(outcome.absent_tensors, ElementsAre(3, 99999));
+  EXPECT_THAT(outcome.differing_ranks, ElementsAre(2));
+  EXPECT_EQ(outcome.attempts, record.outcomes[0].attempts);
   EXPECT_EQ(back->used_rows.at(2).session, 0xfedcba9876543210u);
   EXPECT_EQ(back->used_rows.at(2).round, 39u);
 }
@@ -430,16 +430,16 @@ TEST(JobFactsTest, WhatIsNoJsonOrLacksAFieldIsNamed) {
 
 // What is left of rounds whose coordinator is gone.
 
-RecordedOutcome Outcome(uint64_t epoch, uint64_t round) {
-  RecordedOutcome recorded;
-  recorded.outcome.epoch = epoch;
-  recorded.outcome.round = round;
-  recorded.outcome.version = round + 1;
-  recorded.outcome.ranks = {0, 2};
-  recorded.outcome.excluded_ranks = {1};
-  recorded.outcome.message = "excluded";
-  recorded.included = {{4096, 3}, {4097, 0}};
-  return recorded;
+RoundResult Outcome(uint64_t epoch, uint64_t round) {
+  RoundResult outcome;
+  outcome.epoch = epoch;
+  outcome.round = round;
+  outcome.version = round + 1;
+  outcome.ranks = {0, 2};
+  outcome.excluded_ranks = {1};
+  outcome.message = "excluded";
+  outcome.attempts = {{4096, 3}, {4097, 0}};
+  return outcome;
 }
 
 JobRecord Record() {

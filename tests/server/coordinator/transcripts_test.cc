@@ -346,12 +346,12 @@ class Stage {
     start.highest_session = 44;
     start.record.history = 80;
     start.record.started = true;
-    RecordedOutcome kept;
-    kept.outcome.epoch = 90;
-    kept.outcome.round = 4;
-    kept.outcome.version = 5;
-    kept.outcome.ranks = {1};
-    kept.included[40] = 3;
+    RoundResult kept;
+    kept.epoch = 90;
+    kept.round = 4;
+    kept.version = 5;
+    kept.ranks = {1};
+    kept.attempts = {{40, 3}};
     if (!arguments->Flag("forgotten")) start.record.outcomes = {kept};
     start.record.used_rows[1] = {40, 4, 3};
     job_.emplace(options_, num_shards_, &arrivals_, kEpoch, absl::UnixEpoch(),
@@ -513,8 +513,7 @@ class Stage {
                        /*takes_commits=*/true, arguments->At());
   }
   void Close(Arguments* arguments) {
-    const std::optional<ClosingRound> round =
-        job_->CloseIfDue(arguments->At());
+    const std::optional<ClosingRound> round = job_->CloseIfDue(arguments->At());
     if (!round.has_value()) return Say("it stays open");
     std::vector<int32_t> ranks;
     for (const auto& [rank, row] : round->contributions) ranks.push_back(rank);
@@ -557,7 +556,7 @@ class Stage {
         result.ranks.push_back(rank);
       }
     }
-    job_->FinishRound(result, arguments->At());
+    job_->FinishRound(&result, arguments->At());
     Say(absl::StrCat("version ", job_->version(), " of ranks ",
                      Text(result.ranks)));
     SayEffects();
@@ -646,8 +645,8 @@ class Stage {
     Say(text);
   }
   void Timeout(Arguments* /*arguments*/) {
-    const absl::Duration timeout =
-        TimeoutOf(CloseOptionsOf(options_), round_.value_or(job_->close_snapshot()));
+    const absl::Duration timeout = TimeoutOf(
+        CloseOptionsOf(options_), round_.value_or(job_->close_snapshot()));
     Say(absl::StrCat("timeout ", absl::FormatDuration(timeout)));
   }
 
