@@ -1,4 +1,4 @@
-// Epochs, rounds, commits, the rule and other facts, and stops, as changes of
+// Epochs, rounds, the rule and other facts, and stops, as changes of
 // plain state.
 #include "server/coordinator/coordinator_state.h"
 
@@ -290,6 +290,8 @@ absl::Time CoordinatorState::NextWake(absl::Time now) const {
   }
   if (job_->waving()) {
     if (NextWave().kind != WaveStep::Kind::kWait) return absl::InfinitePast();
+    // Else nobody is told (SayWhoIsWaitedFor).
+    if (draining_ || job_->finished()) return wake;
     return std::min(wake, job_->next_saying_at());
   }
   const Handover::Step handover = NextHandover(now);
@@ -602,7 +604,7 @@ DeferredCalls CoordinatorState::Broadcast(const JobEvent& event) const {
 }
 
 DeferredCalls CoordinatorState::SayWhoIsWaitedFor(absl::Time now) {
-  if (!epoch_on_ || draining_ || in_round() || job_->finished()) return {};
+  if (!epoch_on_ || draining_ || job_->finished()) return {};
   const std::string text = job_->SayWhoIsWaitedFor(now);
   if (text.empty()) return {};
   LogWarning(text);

@@ -337,6 +337,12 @@ Waiting JobState::waiting() const {
   waiting.round = version_;
   waiting.uncommitted = MissingRanks();
   waiting.rows_since = waiting_since_;
+  if (closing_) {
+    // A wave waits for all its workers that are alive (P43), whatever the
+    // policy says.
+    waiting.has_round_timeout = true;
+    return waiting;
+  }
   if (options_.quorum > 0) {
     waiting.num_needed = std::max(
         options_.quorum - static_cast<int32_t>(contributions_.size()), 0);
@@ -350,6 +356,10 @@ Waiting JobState::waiting() const {
 }
 
 std::string JobState::SayWhoIsWaitedFor(absl::Time now) {
+  // A round in execution waits for workers between two waves alone.
+  if (closing_ && (!waving() || NextWave().kind != WaveStep::Kind::kWait)) {
+    return "";
+  }
   return waiting_report_.Say(waiting(), now);
 }
 

@@ -20,11 +20,13 @@ absl::Time At(int seconds) {
 
 class CoordinatorStateTest : public testing::Test {
  protected:
-  CoordinatorStateTest() : state_(Options()) {}
+  explicit CoordinatorStateTest(bool pipelined = false)
+      : state_(Options(pipelined)) {}
 
-  static CoordinatorOptions Options() {
+  static CoordinatorOptions Options(bool pipelined) {
     CoordinatorOptions options;
     options.combine.schedule.learning_rate = 0.5;
+    options.pipelined = pipelined;
     return options;
   }
   // Returns its number.
@@ -47,6 +49,22 @@ class CoordinatorStateTest : public testing::Test {
     commit.session = session;
     ASSERT_TRUE(job->Commit(commit, At(1)).ok());
     job->FinishSeed(0, At(1));
+  }
+  // Round 0 of a pipelined job is closed with the row of that session, whose
+  // first wave has run.
+  void BeginWaves(uint64_t session) {
+    JobState* const job = state_.job();
+    job->NoteComplete(0, {{session, 0, 0, 1}}, /*takes_commits=*/true, At(1));
+    CommitCall commit;
+    commit.epoch = job->epoch();
+    commit.session = session;
+    commit.with_frame = true;
+    ASSERT_TRUE(IsPending(job->Commit(commit, At(1))));
+    ASSERT_TRUE(state_.CloseRoundIfDue(At(1)).has_value());
+    job->BeginWaves(2);
+    ASSERT_EQ(state_.NextWave().kind, WaveStep::Kind::kRun);
+    job->AdvanceWave({});
+    ASSERT_EQ(state_.NextWave().kind, WaveStep::Kind::kWait);
   }
   void Attend(uint64_t session) {
     state_.event_streams()->Open(session, [this](const JobEvent& event) {
@@ -74,6 +92,42 @@ TEST_F(CoordinatorStateTest, WhoHasNotJoinedIsSaidWithinSeconds) {
   state_.SayWhoIsWaitedFor(At(100)).Run();
   EXPECT_THAT(events_,
               ElementsAre(JobEventKind::kWaiting, JobEventKind::kDraining));
+}
+
+class PipelinedStateTest : public CoordinatorStateTest {
+ protected:
+  PipelinedStateTest() : CoordinatorStateTest(/*pipelined=*/true) {}
+};
+
+TEST_F(PipelinedStateTest, WhomAWaveWaitsForIsSaid) {
+  BeginEpoch(1);
+  JoinAndSeed(7);
+  Attend(7);
+  state_.SayWhoIsWaitedFor(At(1)).Run();
+  BeginWaves(7);
+  state_.SayWhoIsWaitedFor(At(1)).Run();
+  EXPECT_EQ(state_.NextWake(At(1)), At(31));  // the lease ends
+  ASSERT_TRUE(state_.job()->Renew(7, At(100)).ok());
+  EXPECT_EQ(state_.NextWake(At(1)), At(61));
+  state_.SayWhoIsWaitedFor(At(61)).Run();
+  EXPECT_THAT(events_, ElementsAre(JobEventKind::kWaiting));
+  EXPECT_EQ(state_.NextWake(At(61)), At(121));
+  state_.job()->NoteComplete(0, {{7, 0, 0, 2}}, /*takes_commits=*/true, At(62));
+  EXPECT_EQ(state_.NextWake(At(62)), absl::InfinitePast());
+  state_.SayWhoIsWaitedFor(At(62)).Run();
+  EXPECT_THAT(events_, ElementsAre(JobEventKind::kWaiting));
+}
+
+// Nobody is told of it, so that the loop need not wake for it either.
+TEST_F(PipelinedStateTest, ADrainingJobSleepsThroughAWave) {
+  BeginEpoch(1);
+  JoinAndSeed(7);
+  state_.SayWhoIsWaitedFor(At(1)).Run();
+  BeginWaves(7);
+  state_.SayWhoIsWaitedFor(At(1)).Run();
+  ASSERT_TRUE(state_.job()->Renew(7, At(100)).ok());
+  state_.BeginDraining().Run();
+  EXPECT_EQ(state_.NextWake(At(62)), At(130));
 }
 
 TEST_F(CoordinatorStateTest, CallsWaitForAllShards) {
