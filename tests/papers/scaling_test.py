@@ -103,16 +103,13 @@ class JobTest(unittest.TestCase):
         looks = []
 
         def useful(port):
-            """3, then 1 once they are there, then no more changes."""
+            """3; once they are there no change for some rounds; then 1."""
             looks.append(port)
-            if len(looks) == 1:
-                return 3.0
-            if len(looks) > 2:
-                return math.nan
-            deadline = time.monotonic() + _LONGEST
-            while self.joined(port) < 3 and time.monotonic() < deadline:
-                time.sleep(0.01)  # polls
-            return 1.0
+            if len(looks) == 2:
+                deadline = time.monotonic() + _LONGEST
+                while self.joined(port) < 3 and time.monotonic() < deadline:
+                    time.sleep(0.01)  # polls
+            return {1: 3.0, 3: 1.0}.get(len(looks), math.nan)
 
         training = scaling.Training(_PLAN)
         with mock.patch.object(scaling, "useful_workers", useful):
