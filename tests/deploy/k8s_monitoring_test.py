@@ -1,6 +1,7 @@
 """deploy/k8s/overlays/monitoring: one for all jobs, whatever their namespaces,
 and the same as deploy/prometheus and deploy/grafana, from which it is made."""
 
+import re
 import unittest
 
 from deploy.k8s import generate
@@ -39,6 +40,21 @@ class MonitoringTest(unittest.TestCase):
                     "keep_firing_for"})
                 self.assertEqual(("alert" in item) + ("record" in item), 1)
 
+    def test_a_job_says_that_it_is_expected(self):
+        objects = k8s.render(f"k8s/overlays/{k8s.EXPECTED_JOB}")
+        rule = only(objects, "PrometheusRule")
+        (group,) = rule["spec"]["groups"]
+        (item,) = group["rules"]
+        (job,) = re.findall(r'(?m)^job: "(.*)"', only(
+            self.jobs[0], "ConfigMap")["data"]["job.textproto"])
+        self.assertEqual(item, {
+            "record": "aggserver:job_expected", "expr": "vector(1)",
+            "labels": {"namespace": rule["metadata"]["namespace"],
+                       "job": job}})
+        self.assertEqual(
+            rule["metadata"]["namespace"],
+            only(self.jobs[0], "StatefulSet")["metadata"]["namespace"])
+
     def test_every_dashboard_is_a_config_map(self):
         maps = [item for item in self.objects if item["kind"] == "ConfigMap"
                 and item["metadata"].get("labels", {}).get(
@@ -56,7 +72,8 @@ class MonitoringTest(unittest.TestCase):
     def test_the_monitor_scrapes_each_shard_once(self):
         monitor = only(self.objects, "ServiceMonitor")["spec"]
         (endpoint,) = monitor["endpoints"]
-        self.assertIs(endpoint["honorLabels"], True)
+        self.assertEqual((endpoint["honorLabels"],
+                          endpoint["metricRelabelings"]), k8s.scraping())
         # Of every job, in whatever namespace.
         self.assertEqual(monitor["namespaceSelector"], {"any": True})
         for objects in self.jobs:

@@ -20,6 +20,7 @@ PLAIN = ("cpu", "gpu")       # a job each, without TLS
 OVERLAYS = (*PLAIN, "tls")
 MONITORING = "monitoring"    # once, for all jobs
 TLS_MONITOR = "tls_monitor"  # for each job with TLS
+EXPECTED_JOB = "expected_job"  # for each job that is to be missed
 # In no core schema.
 CRD_GROUPS = ("monitoring.coreos.com/v1", "cert-manager.io/v1")
 VERSIONS = ("1.25", "1.31", "1.37")
@@ -49,6 +50,18 @@ def validator_python():
     check = subprocess.run([str(python), "-c", "import kubernetes_validate"],
                            capture_output=True, check=False)
     return str(python) if check.returncode == 0 else None
+
+
+def scraping():
+    """The metricRelabelings that deploy/prometheus/prometheus.yml has."""
+    config = yaml.safe_load(
+        (ROOT / "deploy/prometheus/prometheus.yml").read_text())
+    (job,) = config["scrape_configs"]
+    return job["honor_labels"], [
+        {"".join([word, *map(str.title, words)]): value
+         for (word, *words), value in ((key.split("_"), value)
+                                       for key, value in step.items())}
+        for step in job["metric_relabel_configs"]]
 
 
 def why_no_render():

@@ -54,7 +54,8 @@ class OverlaysTest(unittest.TestCase):
 
     def test_every_folder_of_overlays_is_tested(self):
         self.assertEqual({path.name for path in (K8S / "overlays").iterdir()},
-                         {*k8s.OVERLAYS, k8s.MONITORING, k8s.TLS_MONITOR})
+                         {*k8s.OVERLAYS, k8s.MONITORING, k8s.TLS_MONITOR,
+                          k8s.EXPECTED_JOB})
 
     @unittest.skipIf(WHY_NO_SCHEMAS, WHY_NO_SCHEMAS)
     def test_objects_fit_the_schemas(self):

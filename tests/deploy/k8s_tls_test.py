@@ -137,7 +137,8 @@ class TlsOverlayTest(unittest.TestCase):
     def test_prometheus_comes_with_tls_and_the_token(self):
         endpoint = self.endpoint()
         self.assertEqual(endpoint["scheme"], "https")
-        self.assertIs(endpoint["honorLabels"], True)
+        self.assertEqual((endpoint["honorLabels"],
+                          endpoint["metricRelabelings"]), k8s.scraping())
         server = self.certificates["agg-server"]
         tls = endpoint["tlsConfig"]
         self.assertNotIn("insecureSkipVerify", tls)
