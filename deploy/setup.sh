@@ -5,9 +5,9 @@
 #   deploy/setup.sh          what building and testing with gcc needs
 #   deploy/setup.sh --dev    also what the cells of `tests/run.sh --all` need
 #   deploy/setup.sh --monitoring
-#                            also Prometheus, as a program: no service of it is
-#                            started or enabled; and `ip`, for the tests that
-#                            make network namespaces
+#                            also Prometheus and Alertmanager, as programs: no
+#                            service of them is started or enabled; and `ip`,
+#                            for the tests that make network namespaces
 #   deploy/setup.sh --papers also the data of the papers' experiments
 #   deploy/setup.sh --list   print the list (with the other flags: theirs, too),
 #                            do nothing
@@ -67,6 +67,7 @@ dev_packages="
 monitoring_packages="
   iproute2
   prometheus
+  prometheus-alertmanager
 "
 
 papers_packages="
@@ -134,10 +135,10 @@ trap clean EXIT
 # dash runs no EXIT trap for a signal.
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
-# Prometheus is wanted as a program that the quickstart starts and stops:
-# while it is installed, this file keeps its package from starting a service.
+# They are wanted as programs that the quickstart and tests start and stop: while
+# they are installed, this file keeps their packages from starting a service.
 case " $missing " in
-  *" prometheus "*)
+  *" prometheus "* | *" prometheus-alertmanager "*)
     if [ ! -e /usr/sbin/policy-rc.d ]; then
       no_services=/usr/sbin/policy-rc.d
       printf '#!/bin/sh\nexit 101\n' | $as_root tee "$no_services" >/dev/null
@@ -159,8 +160,10 @@ $as_root mkdir -p /usr/share/man/man1
 }
 # Nor at the next boot: what `systemctl disable` removes, with systemd or not.
 case " $missing " in
-  *" prometheus "*)
-    $as_root rm -f \
-      /etc/systemd/system/multi-user.target.wants/prometheus.service
+  *" prometheus "* | *" prometheus-alertmanager "*)
+    for service in prometheus prometheus-alertmanager; do
+      $as_root rm -f \
+        "/etc/systemd/system/multi-user.target.wants/$service.service"
+    done
     ;;
 esac
