@@ -106,8 +106,8 @@ struct JobDescription {
   std::string rule;        // in effect: "adasum"
   std::string scope;       // "per_tensor" or "global"
   std::string step_scale;  // "none", "adascale"
-  // The optimizer's kind, "adamw"; "": a server of an older release. With
-  // "none" a pull gives the combined gradient in place of parameters.
+  // The optimizer's kind, "adamw". With "none" a pull gives the combined
+  // gradient in place of parameters.
   std::string optimizer;
   int workers = 0;                  // expected
   std::vector<std::string> shards;  // addresses by ordinal

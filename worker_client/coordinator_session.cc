@@ -234,12 +234,6 @@ absl::StatusOr<CoordinatorSession::Reduced> CoordinatorSession::Reduce(
       Call(view, "Reduce", limit, [&](grpc::ClientContext* context) {
         return stub->Reduce(context, request, &reply);
       });
-  if (absl::IsUnimplemented(status)) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        ToString(name_),
-        " is of an older release, which reduces nothing "
-        "beside the model; use a server of this client's version"));
-  }
   if (!status.ok()) return status;
   Reduced reduced;
   reduced.waiting_for.assign(reply.waiting_for().begin(),

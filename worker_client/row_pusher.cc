@@ -316,17 +316,6 @@ void RowPusher::WaitForMemory() {
 // there are no sums, and as many frames as it takes: what comes back is read
 // between the writes, as one thread polls for both.
 
-namespace {
-
-// A server of an older release refuses fields that it does not know.
-bool ShowsNoTrips(const ShardStream& stream) {
-  return stream.state() == ShardStream::State::kBroken &&
-         (stream.status().error_code() == grpc::StatusCode::INVALID_ARGUMENT ||
-          stream.status().error_code() == grpc::StatusCode::UNIMPLEMENTED);
-}
-
-}  // namespace
-
 absl::Status RowPusher::PushInOneTrip(GrowingRow* row,
                                       const v1::FrameMeta& meta,
                                       absl::Span<const int> shards,
@@ -342,11 +331,6 @@ absl::Status RowPusher::PushInOneTrip(GrowingRow* row,
   row->SetWaker(nullptr);
   EndTrip(job, trip);
   if (!status.ok()) Abandon(&job.parts);
-  for (const Part& part : job.parts) {
-    if (part.trip.passed_over || ShowsNoTrips(*part.stream)) {
-      takes_trips_ = false;
-    }
-  }
   job.parts.clear();  // and with them frames that were not sent
   WaitForMemory();
   return trip->outcome.has_value() ? absl::OkStatus() : status;
@@ -391,9 +375,9 @@ void RowPusher::EndTrip(const Job& job, RoundTrip* trip) {
     if (part.trip.outcome.has_value()) trip->outcome = part.trip.outcome;
     trip->pulled &= part.trip.pulled;
   }
+  if (!trip->outcome.has_value()) return;
   // The outcome is the acknowledgement of all shards.
   for (const Part& part : job.parts) {
-    if (!trip->outcome.has_value() && !part.trip.passed_over) continue;
     receipts_.push_back(
         {part.ordinal, !part.stream->closed(), part.source->row_crc32c()});
   }

@@ -299,11 +299,11 @@ absl::StatusOr<RoundReport> RoundEngine::Run(
   report.applied = report.decision.kind == DecisionKind::kApply;
   if (!report.applied) report.message = report.decision.skip_reason;
   SetNextRecord(report);
-  bool published = false;
   absl::Status status =
-      report.applied ? Step(&report, &published) : PrepareUnchanged(report);
+      report.applied ? Step(&report) : PrepareUnchanged(report);
 
-  // -> publish.
+  // -> publish, which a step without second copies has done.
+  const bool published = report.applied && !options_.replicated;
   if (status.ok() && !published) status = PublishRound(&report);
 
   // The outcome says it.
@@ -825,7 +825,7 @@ absl::StatusOr<std::vector<float>> RoundEngine::CollectTrust(
   return trust;
 }
 
-absl::Status RoundEngine::Step(RoundReport* report, bool* published) {
+absl::Status RoundEngine::Step(RoundReport* report) {
   const Decision& decision = report->decision;
   std::vector<float> trust;
   absl::Time mark = absl::Now();
@@ -847,10 +847,6 @@ absl::Status RoundEngine::Step(RoundReport* report, bool* published) {
     NoteNotFinite(*results, report);
     NoteNarrowing(*results, report);
   }
-  // Not by a shard of an older release.
-  *published =
-      std::all_of(results->begin(), results->end(),
-                  [](const PhaseResult& result) { return result.published; });
   return absl::OkStatus();
 }
 

@@ -271,8 +271,8 @@ class RoundEngine {
   absl::Status Compensate(const std::vector<int>& tensors);
 
   // --- Stepping. Norms (if needed) and the update.
-  // *published: all shards have published with it, since nothing is replicated.
-  absl::Status Step(RoundReport* report, bool* published);
+  // Without second copies the same message has all shards publish (P10).
+  absl::Status Step(RoundReport* report);
   // Fills in report->not_finite from what an update has answered. Not when one
   // answer was lost: then a round that goes on in the next epoch is without it.
   void NoteNarrowing(const std::vector<PhaseResult>& results,

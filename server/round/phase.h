@@ -226,7 +226,6 @@ struct PhaseResult {
   // after it; -1: there is none.
   int32_t not_finite_slice = -1;
   NarrowingLoss narrowing;        // as not_finite_slice
-  bool published = false;         // kUpdate: of a phase that publishes
   CheckpointProgress checkpoint;  // kCheckpointProgress
   std::string manifest;           // kReadManifest: the file's text
   std::shared_ptr<const Manifest> job_manifest;  // kGetManifest

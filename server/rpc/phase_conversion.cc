@@ -696,7 +696,6 @@ void Fields(A& ar, MessageOf<A, v1::PhaseReply> m, ValueOf<A, PhaseResult> v) {
   AGG_OPTIONAL(not_finite_slice, v.not_finite_slice);
   AGG_MESSAGE_IF(v.narrowing.slice >= 0 || v.narrowing.num_compared > 0,
                  narrowing, v.narrowing);
-  AGG_FIELD(published, v.published);
   AGG_MESSAGE_IF(
       v.checkpoint.stage != Stage::kNone || v.checkpoint.num_skipped > 0,
       checkpoint, v.checkpoint);

@@ -16,6 +16,7 @@
 #include "proto/protocol_version.h"
 #include "proto/status_conversion.h"
 #include "server/base/address.h"
+#include "server/base/field_error.h"
 #include "server/base/log.h"
 #include "server/base/process_memory.h"
 #include "server/base/status_macros.h"
@@ -39,7 +40,6 @@ absl::Status ShardClaim::Take(uint64_t life, const std::string& coordinator) {
                      ", life ", absl::Hex(life_, absl::kZeroPad16),
                      "); it is free when that one's Attach stream has ended"));
   }
-  if (life == 0) return absl::OkStatus();
   life_ = life;
   coordinator_ = coordinator;
   ++num_streams_;
@@ -47,8 +47,7 @@ absl::Status ShardClaim::Take(uint64_t life, const std::string& coordinator) {
 }
 
 void ShardClaim::Release(uint64_t life) {
-  // Life 0 has taken nothing that could be given back.
-  if (life == 0 || life != life_) return;
+  if (life != life_) return;
   if (--num_streams_ == 0) life_ = 0;
 }
 
@@ -233,6 +232,11 @@ absl::Status CheckAttach(const v1::AttachRequest& request,
                      ") is attached by the coordinator of its own process and "
                      "by no other"));
   }
+  if (request.coordinator_life() == 0) {
+    return FieldError(
+        "coordinator_life", "0",
+        "random bits of the coordinator's process that are not 0");
+  }
   return absl::OkStatus();
 }
 
@@ -249,7 +253,7 @@ void CoordinatorWatch::Begin(uint64_t epoch, uint64_t life) {
 
 absl::Status CoordinatorWatch::Resume(uint64_t epoch, uint64_t life) {
   MutexLock lock(&mutex_);
-  if (epoch == 0 || epoch != epoch_ || life == 0 || life != life_) {
+  if (epoch == 0 || epoch != epoch_ || life != life_) {
     return absl::AbortedError(absl::StrCat(
         "epoch ", epoch, " of this coordinator does not go on here"));
   }
@@ -260,7 +264,7 @@ absl::Status CoordinatorWatch::Resume(uint64_t epoch, uint64_t life) {
 void CoordinatorWatch::End(uint64_t epoch) {
   MutexLock lock(&mutex_);
   if (epoch != epoch_ || --num_streams_ > 0) return;
-  away_since_ = life_ == 0 ? absl::InfinitePast() : clock_->Now();
+  away_since_ = clock_->Now();
 }
 
 std::optional<uint64_t> CoordinatorWatch::TakeAbandoned() {

@@ -46,8 +46,7 @@ class ShardClaim {
  public:
   // A stream of `life` begins. `coordinator`: its address, for messages.
   // FAILED_PRECONDITION naming the holder, if another life holds the claim.
-  // Life 0 (a coordinator that sends none) takes a free shard and holds
-  // nothing, as before there were claims.
+  // REQUIRES: life is not 0.
   absl::Status Take(uint64_t life, const std::string& coordinator);
   // A stream for which Take was OK has ended.
   void Release(uint64_t life);
@@ -144,7 +143,7 @@ class CoordinatorWatch {
   explicit CoordinatorWatch(const Clock* clock) : clock_(clock) {}
 
   // A stream has begun `epoch`, or has attached it once more. `life`: of the
-  // coordinator; 0 (of an older release) never comes back.
+  // coordinator.
   void Begin(uint64_t epoch, uint64_t life);
   // A stream wants to go on with `epoch`. ABORTED unless this coordinator has
   // begun it here, and it has not been taken by TakeAbandoned.

@@ -334,10 +334,9 @@ absl::Status ShardLink::Judge(const Stream& stream) {
   }
   if (stream.replied || stream.stopping) cause_ = LossReason(stream);
   if (stream.replied) broken_at_ = options_.clock->Now();
-  // An older shard ends the epoch with its stream, and does not resume it.
   const bool broken =
       !stream.stopping && !stream.stranger && !IsAnswered(stream.context);
-  if (!broken || life_ == 0 || overdue()) return cause_;
+  if (!broken || overdue()) return cause_;
   if (stream.replied && over_.ok()) {
     LogWarning("the connection to ", options_.name,
                " is broken, it is tried again for ",

@@ -141,7 +141,7 @@ class ShardLink {
   v1::AttachReply first_reply_ ABSL_GUARDED_BY(mutex_);  // once opened
   bool up_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t number_ ABSL_GUARDED_BY(mutex_) = 0;  // of streams that were up
-  uint64_t life_ ABSL_GUARDED_BY(mutex_) = 0;   // of the shard; 0: an old one
+  uint64_t life_ ABSL_GUARDED_BY(mutex_) = 0;   // of the shard
   absl::Time broken_at_ ABSL_GUARDED_BY(mutex_);
   absl::Status cause_ ABSL_GUARDED_BY(mutex_);  // of the last break
   absl::Status over_ ABSL_GUARDED_BY(mutex_);   // OK: not over

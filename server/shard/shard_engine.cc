@@ -530,10 +530,6 @@ absl::Status ShardEngine::EnsureRow(uint64_t epoch, int32_t rank,
     if (!status.ok() || compute_->rows()->HasCommon(rank)) return status;
     // In a recovery a session goes on in its own row. One that this shard has
     // not heard of needs a row, whatever the one that lives here has.
-    const auto alive = sessions_.alive().find(rank);
-    if (session == 0 && alive != sessions_.alive().end()) {
-      session = alive->second;  // coordinators of older releases do not say
-    }
     if (!epoch_.open() && session != 0 &&
         compute_->rows()->Granted(rank, session)) {
       return status;
@@ -1269,9 +1265,7 @@ absl::StatusOr<PhaseResult> ShardEngine::RunUpdate(const Phase& phase,
   if (!repeated) {
     AGG_RETURN_IF_ERROR(Update(phase, compute).status());
   }
-  absl::StatusOr<PhaseResult> result = Publish(phase, compute, ready);
-  if (result.ok()) result->published = true;
-  return result;
+  return Publish(phase, compute, ready);
 }
 
 void ShardEngine::BreakEpoch(uint64_t epoch, const char* where,

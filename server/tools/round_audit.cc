@@ -142,7 +142,7 @@ absl::StatusOr<AuditFindings> AuditFiles(
   AuditFindings findings = audit.Finish();
   if (findings.nothing) {
     return absl::FailedPreconditionError(
-        "nothing to check: no round of this release is in the logs");
+        "nothing to check: no round is in the logs");
   }
   findings.notes.insert(findings.notes.begin(), notes.begin(), notes.end());
   return findings;
@@ -153,10 +153,6 @@ void RoundAudit::Violation(const std::string& where, const std::string& what) {
 }
 
 void RoundAudit::Add(AuditedRound round) {
-  if (round.history == 0 && !round.restored) {
-    ++old_records_;
-    return;
-  }
   if (round.restored) ++restored_;
   CheckRows(round);
   rounds_.push_back(std::move(round));
@@ -396,7 +392,6 @@ AuditFindings RoundAudit::Finish() {
   const auto note = [this](size_t number, const std::string& what) {
     if (number > 0) findings_.notes.push_back(absl::StrCat(number, " ", what));
   };
-  note(old_records_, "records are of a release without audits: not checked");
   note(without_name_, "included rows are known by their ranks alone");
   note(lines_before_,
        "workers' lines are of rounds before the log: not checked");

@@ -90,7 +90,7 @@ class RoundAudit {
   uint64_t history_ = 0;
   std::map<uint64_t, int32_t> rank_of_session_;
   AuditFindings findings_;
-  size_t old_records_ = 0, rewinds_ = 0, given_up_ = 0, restored_ = 0;
+  size_t rewinds_ = 0, given_up_ = 0, restored_ = 0;
   size_t rows_ = 0, left_out_ = 0, without_name_ = 0;
   size_t lines_ = 0, agreed_ = 0, sums_ = 0, lines_given_up_ = 0;
   size_t lines_before_ = 0;

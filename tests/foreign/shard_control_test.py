@@ -25,7 +25,8 @@ class ShardControlTest(ForeignTestCase):
 
     def attach(self, **fields):
         request = dict(epoch=self.EPOCH, ordinal=1, num_shards=2,
-                       config_fingerprint=self.fingerprint, protocol_version=1)
+                       config_fingerprint=self.fingerprint, protocol_version=1,
+                       coordinator_life=7)
         stream = Stream(self.peer.control.Attach)
         stream.send(control.AttachRequest(**{**request, **fields}))
         return stream

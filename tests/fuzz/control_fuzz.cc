@@ -123,6 +123,7 @@ void ControlJob::BeginAttach(bool as_is, v1::AttachRequest request) {
     request.set_num_shards(2);
     request.set_config_fingerprint("fuzz");
     request.set_protocol_version(kProtocolVersion);
+    if (request.coordinator_life() == 0) request.set_coordinator_life(77);
     if (request.epoch() == 0) {
       request.set_epoch(epoch() + (request.resume() ? 0 : 1));
     }

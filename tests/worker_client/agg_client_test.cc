@@ -207,10 +207,8 @@ TEST_F(AggClientTest, CommitCarriesAWellFormedTraceparent) {
        {good, std::string(), good + "0", std::string("a\nb")}) {
     PushInfo info;
     info.traceparent = value;
-    ASSERT_TRUE(
-        client
-            ->PushPull(Read(Values(TwoTensors(), 1)), info, Write(&parameters))
-            .ok());
+    ASSERT_TRUE(client->Push(Read(Values(TwoTensors(), 1))).ok());
+    ASSERT_TRUE(client->Commit(info).ok());
     EXPECT_EQ(job->commit_traceparents(), value == good
                                               ? std::vector<std::string>{good}
                                               : std::vector<std::string>());

@@ -182,7 +182,6 @@ struct Way {
   const char* name;
   bool shares;  // the shard's memory
   bool cuda_rows;
-  bool trips;
   DType push_dtype;
 };
 
@@ -195,7 +194,6 @@ class HungDeviceTest : public testing::TestWithParam<Way> {
       shard_ = std::make_unique<DeviceShard>(manifest_, way.push_dtype);
       of_job = shard_->Options();
     }
-    of_job.takes_trips = way.trips;
     of_job.push_dtype = way.push_dtype;
     job_ = std::make_unique<FakeJob>(manifest_, of_job);
     ConnectAgain(absl::Minutes(10));
@@ -348,13 +346,11 @@ TEST(HungSeedTest, ItEndsByItself) {
 
 INSTANTIATE_TEST_SUITE_P(
     Ways, HungDeviceTest,
-    testing::Values(Way{"OnTheDevice", true, true, false, DType::kF32},
-                    Way{"InSharedMemory", true, false, false, DType::kF32},
-                    Way{"Rounded", true, true, false, DType::kBF16},
-                    Way{"OverASocket", false, true, false, DType::kF32},
-                    Way{"RoundedOverASocket", false, true, false, DType::kBF16},
-                    Way{"InOneTrip", false, true, true, DType::kF32},
-                    Way{"InOneTripOnTheDevice", true, true, true, DType::kF32}),
+    testing::Values(Way{"OnTheDevice", true, true, DType::kF32},
+                    Way{"InSharedMemory", true, false, DType::kF32},
+                    Way{"Rounded", true, true, DType::kBF16},
+                    Way{"OverASocket", false, true, DType::kF32},
+                    Way{"RoundedOverASocket", false, true, DType::kBF16}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

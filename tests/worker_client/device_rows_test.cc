@@ -229,11 +229,13 @@ TEST_F(DeviceRowsTest, ASecondGradientOfARoundIsSent) {
 TEST_F(DeviceRowsTest, AnOverwrittenVersionIsPulledByWayOfTheHost) {
   DeviceWorker worker(ManyTensors());
   worker.shard.OverwriteNext();
-  ASSERT_TRUE(worker.Round(0.5f).ok());
+  worker.gradient.Set(Values(ManyTensors(), 0.5f));
+  ASSERT_TRUE(worker.RoundInCalls(worker.gradient.Read()).ok());
   EXPECT_EQ(worker.parameters.Get(), Expected(ManyTensors(), {0.5f}));
   EXPECT_EQ(worker.shard.counts().pulls, 2);
   EXPECT_EQ(worker.shard.counts().pulls_on_device, 1);
-  ASSERT_TRUE(worker.Round(0.25f).ok());
+  worker.gradient.Set(Values(ManyTensors(), 0.25f));
+  ASSERT_TRUE(worker.RoundInCalls(worker.gradient.Read()).ok());
   EXPECT_EQ(worker.parameters.Get(), Expected(ManyTensors(), {0.5f, 0.25f}));
   EXPECT_EQ(worker.shard.counts().pulls_on_device, 2);
 }
@@ -374,7 +376,7 @@ class PeerDevicesTest : public testing::Test {
   static void Run(const DeviceTensors& elsewhere,
                   const std::vector<TensorView>& row, DeviceWorker* worker) {
     auto* const client = worker->client.get();
-    ASSERT_TRUE(client->PushPull(row, {}, worker->parameters.Write()).ok());
+    ASSERT_TRUE(worker->RoundInCalls(row).ok());
     ASSERT_TRUE(client->Pull(client->version(), elsewhere.Write()).ok());
     EXPECT_EQ(elsewhere.Get(), worker->parameters.Get());
   }

@@ -31,12 +31,11 @@ using Tensors = std::vector<std::vector<float>>;
 
 constexpr int kInvalidValue = 1;
 
-FakeJob::Options WithDTypes(DType push, DType pull, bool trips) {
+FakeJob::Options WithDTypes(DType push, DType pull) {
   FakeJob::Options options;
   options.num_shards = 2;
   options.push_dtype = push;
   options.pull_dtype = pull;
-  options.takes_trips = trips;
   return options;
 }
 
@@ -65,13 +64,13 @@ using Case = std::tuple<DType, DType, bool>;
 class DeviceTensorsTest : public testing::TestWithParam<Case> {};
 
 TEST_P(DeviceTensorsTest, GiveTheBytesThatTheHostsGive) {
-  const auto [push, pull, trips] = GetParam();
-  const FakeJob::Options options = WithDTypes(push, pull, trips);
+  const auto [push, pull, in_one_trip] = GetParam();
+  const FakeJob::Options options = WithDTypes(push, pull);
   const Manifest manifest =
-      trips ? TwoTensors()
-            : Manifest{{Spec("big", {kMaxSliceElements + 5}),
-                        Spec("empty", {3, 0}), Spec("scalar", {}),
-                        Spec("maybe", {7}, true), Spec("w", {33, 3})}};
+      in_one_trip ? TwoTensors()
+                  : Manifest{{Spec("big", {kMaxSliceElements + 5}),
+                              Spec("empty", {3, 0}), Spec("scalar", {}),
+                              Spec("maybe", {7}, true), Spec("w", {33, 3})}};
   EXPECT_EQ(Train(options, manifest, /*on_device=*/true),
             Train(options, manifest, /*on_device=*/false));
 }
@@ -98,7 +97,7 @@ class OneDeviceTest : public testing::Test {
 
 // bf16 that the caller has on the device goes as it is.
 TEST_F(OneDeviceTest, SendsThePushTypeAsItIs) {
-  FakeJob job(TwoTensors(), WithDTypes(DType::kBF16, DType::kF32, false));
+  FakeJob job(TwoTensors(), WithDTypes(DType::kBF16, DType::kF32));
   const auto client = Connect(OptionsFor(job, TwoTensors()));
   const DeviceTensors parameters(values_);
   ASSERT_TRUE(client->SeedOrPull(parameters.Write()).ok());

@@ -13,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "kernels/dtype.h"
 #include "proto/shard_plan.h"
+#include "server/base/status_macros.h"
 #include "tests/worker_client/client_fixture.h"
 #include "tests/worker_client/device_shard.h"
 #include "tests/worker_client/device_tensors.h"
@@ -62,6 +63,13 @@ struct DeviceWorker {
   absl::Status Round(float scale) {
     gradient.Set(Values(client->manifest(), scale));
     return client->PushPull(gradient.Read(), {}, parameters.Write()).status();
+  }
+  // A round of `row` in ordinary calls: PushPull of a small one is one trip
+  // (P41), whose version comes as bytes.
+  absl::Status RoundInCalls(const std::vector<TensorView>& row) {
+    AGG_RETURN_IF_ERROR(client->Push(row));
+    AGG_ASSIGN_OR_RETURN(const RoundOutcome outcome, client->Commit({}));
+    return client->Pull(outcome.version, parameters.Write());
   }
 
   DeviceShard shard;

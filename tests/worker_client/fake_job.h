@@ -31,7 +31,6 @@ class FakeJob : private FakeState {
     DType push_dtype = DType::kF32;
     DType pull_dtype = DType::kF32;
     bool seed_role = true;
-    bool takes_trips = false;  // P41; else it does not see what goes along
     int64_t lease_ms = 30000;
     int port = 0;  // of shard 0; 0: any
     // What Join says in place of the others' addresses; "": those.

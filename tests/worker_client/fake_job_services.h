@@ -50,7 +50,7 @@ class FakeJob::ShardService : public v1::Shard::Service {
         const bool trip = meta.report() || frame.has_commit();
         if (trip) ++state.trips;
         const bool landed = ack.closed() || job_->Land(shard_, frame);
-        if (trip && job_->options_.takes_trips && !ack.closed()) {
+        if (trip && !ack.closed()) {
           const grpc::Status status = Answer(frame, context, &lock, stream);
           if (!status.ok()) return status;
           continue;

@@ -17,10 +17,9 @@ using ::testing::HasSubstr;
 
 using Tensors = std::vector<std::vector<float>>;
 
-FakeJob::Options Trips(bool takes_trips = true) {
+FakeJob::Options TwoShards() {
   FakeJob::Options options;
   options.num_shards = 2;
-  options.takes_trips = takes_trips;
   return options;
 }
 
@@ -61,7 +60,7 @@ class OneTripTest : public ::testing::Test {
   int frames() const { return job->frames(0) + job->frames(1); }
   int pulls() const { return job->pulls(0) + job->pulls(1); }
 
-  FakeJob::Options options = Trips();
+  FakeJob::Options options = TwoShards();
   Manifest manifest;
   std::unique_ptr<FakeJob> job;
   std::unique_ptr<AggClient> client;
@@ -78,7 +77,7 @@ TEST_F(OneTripTest, ASmallRoundIsOneFrameToEachShard) {
 }
 
 TEST_F(OneTripTest, TheCommitSaysWhatAnOrdinaryOneSays) {
-  FakeJob other(TwoTensors(), Trips(false));
+  FakeJob other(TwoTensors(), TwoShards());
   auto ordinary = Connect(OptionsFor(other, TwoTensors()));
   Tensors known = Values(TwoTensors(), 1);
   ASSERT_TRUE(ordinary->SeedOrPull(Write(&known)).ok());
@@ -89,7 +88,9 @@ TEST_F(OneTripTest, TheCommitSaysWhatAnOrdinaryOneSays) {
   info.loss_scale = 8;
   info.parameters_digest = 0xfedcba98;
   info.traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-  ASSERT_TRUE(ordinary->PushPull(Read(gradient), info, Write(&known)).ok());
+  ASSERT_TRUE(ordinary->Push(Read(gradient)).ok());
+  ASSERT_TRUE(ordinary->Commit(info).ok());
+  ASSERT_TRUE(ordinary->Pull(1, Write(&known)).ok());
   const auto outcome = Step(info);
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_EQ(outcome->loss, 0.5);
@@ -107,31 +108,6 @@ TEST_F(OneTripTest, LargeRowsGoInOrdinaryCalls) {
   CheckStep();
   EXPECT_EQ(trips(), 0);
   EXPECT_GT(pulls(), 0);
-}
-
-TEST_F(OneTripTest, AShardThatPassesItOverIsNotAskedAgain) {
-  options = Trips(false);
-  Begin(TwoTensors());
-  const int seeded = frames();
-  CheckStep();
-  CheckStep();
-  EXPECT_EQ(trips(), 2);
-  EXPECT_EQ(frames(), seeded + 2 * 2);  // no frame went twice
-}
-
-TEST_F(OneTripTest, AShardThatRefusesItIsNotAskedAgain) {
-  Begin(TwoTensors());
-  const int first = job->frames(0);
-  job->set_push_fault(0, [first](int count) {
-    return count == first ? grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
-                                         "unknown field 2")
-                          : grpc::Status::OK;
-  });
-  CheckStep();
-  CheckStep();
-  EXPECT_EQ(job->trips(0), 0);
-  EXPECT_LE(job->trips(1), 1);
-  EXPECT_EQ(job->commit().attempt(), 0u);
 }
 
 TEST_F(OneTripTest, WhenAStreamBreaksTheRoundGoesOnInOrdinaryCalls) {

@@ -127,7 +127,7 @@ TEST_F(CoordinatorTest, ARenewalSaysHowTheWorkerReachesTheShards) {
   ASSERT_TRUE(coordinator()->Renew(epoch(), session, "shm tcp").ok());
   EXPECT_EQ(text(), "shm tcp");
   EXPECT_EQ(coordinator()->Status().workers[0].transports.text, "");
-  // An older client's renewal, or a test's.
+  // One that says nothing leaves what was said.
   ASSERT_TRUE(coordinator()->Renew(epoch(), session).ok());
   EXPECT_EQ(text(), "shm tcp");
   ASSERT_TRUE(coordinator()->Renew(epoch(), session, "unix unix").ok());

@@ -110,24 +110,6 @@ TEST_F(FailureTest, ACloseThatFailsTwiceSkipsTheRoundWithTheReason) {
   EXPECT_EQ(job_.cluster.reports().size(), 2u);
 }
 
-// --- From coefficients to the version ---------------------------------------
-
-TEST_F(FailureTest, AShardWhoseUpdatesDoNotPublishIsAskedTo) {
-  peer(1)->UpdatesDoNotPublish();
-  const auto replies = Contribute(0);
-  EXPECT_EQ(replies[0].Get()->kind, OutcomeKind::kApplied);
-  for (const int shard : {0, 1, 2}) {
-    EXPECT_THAT(peer(shard)->phases(),
-                ElementsAre(PhaseKind::kPublish, PhaseKind::kClose,
-                            PhaseKind::kUpdate, PhaseKind::kPublish));
-  }
-  RunningJob other(MakeClusterOptions(3, 2), TestManifest(), 2);
-  for (LocalWorker& worker : other.workers) {
-    ASSERT_TRUE(worker.Contribute(0, Row(60)).ok());
-  }
-  EXPECT_EQ(*other.cluster.Pull(1), *job_.cluster.Pull(1));
-}
-
 // --- After coefficients, and lost shards -------------------------------------
 
 TEST_F(FailureTest, AFailedUpdateEndsTheEpochAndNamesTheShard) {

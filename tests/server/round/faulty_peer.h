@@ -64,11 +64,6 @@ class FaultyPeer : public ShardPeer {
     MutexLock lock(&mutex_);
     attach_failure_ = std::move(status);
   }
-  // From now on the shard is of a release whose updates do not publish.
-  void UpdatesDoNotPublish() {
-    MutexLock lock(&mutex_);
-    publishes_ = false;
-  }
   // Runs before each reservation that reaches the shard, on the caller's
   // thread.
   void BeforeReservation(std::function<void()> hook) {
@@ -152,10 +147,8 @@ class FaultyPeer : public ShardPeer {
   absl::StatusOr<PhaseResult> RunPhase(const Phase& phase) override {
     if (IsOfJob(phase.kind)) return RunJobPhase(phase);
     std::function<void(const Phase&)> hook;
-    Phase known = phase;
     {
       MutexLock lock(&mutex_);
-      known.publishes &= publishes_;
       Failure& failure = failures_[phase.kind];
       if (failure.times > 0) {
         --failure.times;
@@ -169,7 +162,7 @@ class FaultyPeer : public ShardPeer {
       MutexLock lock(&mutex_);
       if (!given_up_.ok()) return given_up_;
     }
-    return peer_->RunPhase(known);
+    return peer_->RunPhase(phase);
   }
   absl::Status CheckPushed(const PushedRow& row) const override {
     return peer_->CheckPushed(row);
@@ -214,7 +207,6 @@ class FaultyPeer : public ShardPeer {
   OnOffer on_offer_;        // the same
   bool offers_ = false;
   mutable Mutex mutex_;
-  bool publishes_ ABSL_GUARDED_BY(mutex_) = true;
   std::map<PhaseKind, Failure> failures_ ABSL_GUARDED_BY(mutex_);
   absl::Status given_up_ ABSL_GUARDED_BY(mutex_);
   absl::Status attach_failure_ ABSL_GUARDED_BY(mutex_);

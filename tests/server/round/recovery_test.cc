@@ -97,11 +97,12 @@ TEST_F(RecoveryTest, BitsAreThoseOfAJobWithoutLosses) {
   ExpectEndsAs(&job, 6, expected);
 }
 
-// Both shards hold the next version; only one was asked to publish it.
+// Both shards have prepared the next version; only one was asked to publish it.
 TEST_F(RecoveryTest, APublicationThatWasCutIsFinished) {
-  const Tensors expected = Undisturbed(2, 5);
-  RunningJob job(Options(2), SmallManifest(), 2);
-  for (const int i : {0, 1}) job.cluster.peer(i)->UpdatesDoNotPublish();
+  ClusterOptions options = Options(2);
+  options.coordinator.replicated = true;
+  options.shard.replicated = true;
+  RunningJob job(options, SmallManifest(), 2);
   RunTo(&job, 2);
   const uint64_t made = job.workers[0].joined().epoch;
   job.cluster.peer(1)->FailNext(PhaseKind::kPublish,

@@ -106,7 +106,6 @@ TEST(InventoryConversionTest, ASocketThatWorkersCouldNotUseIsNone) {
   }
 }
 
-// A shard of an older release says nothing of it.
 TEST(InventoryConversionTest, AnEmptyReplyIsAnEmptyShard) {
   const absl::StatusOr<ShardInventory> back = FromProto(v1::AttachReply(), 2);
   ASSERT_TRUE(back.ok()) << back.status();
@@ -288,18 +287,6 @@ TEST(PhaseAssemblyTest, AnUpdateMayPublish) {
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_TRUE(back->publishes);
   EXPECT_EQ(back->publish.version, 3u);
-
-  for (const bool published : {false, true}) {
-    PhaseResult result;
-    result.published = published;
-    PhaseReplies replies(result);
-    v1::PhaseReply reply;
-    ASSERT_TRUE(replies.Next(&reply));
-    PhaseResult answer;
-    AppendReply(
-        reply, [](const SliceGram&) {}, &answer);
-    EXPECT_EQ(answer.published, published);
-  }
 }
 
 TEST(PhaseAssemblyTest, OfferedRowsCloseTheRoundFirst) {

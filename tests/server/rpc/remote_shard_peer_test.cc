@@ -38,7 +38,7 @@ class RemoteShardPeerTest : public ::testing::Test {
 
   std::unique_ptr<RemoteShardPeer> NewPeer(
       const std::string& fingerprint = kFingerprint, int ordinal = 1,
-      int num_shards = 2, uint64_t life = 0) {
+      int num_shards = 2, uint64_t life = 0xabc) {
     RemoteShardOptions options;
     options.coordinator_life = life;
     options.coordinator = absl::StrCat("coordinator of ", life);
@@ -331,6 +331,7 @@ TEST_F(RemoteShardPeerTest, NobodyAttachesTheCoordinatorsOwnShard) {
   options.ordinal = 0;
   options.address = own.address();
   options.fingerprint = kFingerprint;
+  options.coordinator_life = 0xabc;
   RemoteShardPeer peer(options);
   const absl::Status refusal = peer.Attach(kEpoch, nullptr).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(refusal));

@@ -26,7 +26,10 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kNow = 1700000000000000;  // microseconds
 
-absl::Status CheckEpoch(uint64_t epoch, int64_t now = kNow) {
+constexpr uint64_t kLife = 0xabc;
+
+absl::Status CheckEpoch(uint64_t epoch, int64_t now = kNow,
+                        uint64_t life = kLife) {
   const ShardIdentity self{1, 2, "127.0.0.1:2", "0123", "cpu", 5, "", ""};
   v1::AttachRequest request;
   request.set_protocol_version(kProtocolVersion);
@@ -34,6 +37,7 @@ absl::Status CheckEpoch(uint64_t epoch, int64_t now = kNow) {
   request.set_num_shards(2);
   request.set_config_fingerprint("0123");
   request.set_epoch(epoch);
+  request.set_coordinator_life(life);
   return CheckAttach(request, self, absl::FromUnixMicros(now));
 }
 
@@ -65,7 +69,13 @@ TEST(AttachCheckTest, AClockOfTheYear1970DoesNoHarm) {
   EXPECT_EQ(CheckEpoch(kNow, -5), absl::OkStatus());
 }
 
-constexpr uint64_t kLife = 0xabc;
+// Two that say none would be taken for one (P21).
+TEST(AttachCheckTest, ACoordinatorSaysItsLife) {
+  const absl::Status status = CheckEpoch(1, kNow, /*life=*/0);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("coordinator_life is 0; allowed: random bits"));
+}
 
 class CoordinatorWatchTest : public ::testing::Test {
  protected:
@@ -119,14 +129,6 @@ TEST_F(CoordinatorWatchTest, OnlyTheOneWhoBeganItResumes) {
   EXPECT_TRUE(watch_.Resume(7, kLife).ok());
 }
 
-TEST_F(CoordinatorWatchTest, OneWithoutALifeDoesNotComeBack) {
-  watch_.Begin(7, 0);
-  EXPECT_EQ(watch_.TakeAbandoned(), std::nullopt);
-  watch_.End(7);
-  EXPECT_TRUE(absl::IsAborted(watch_.Resume(7, 0)));
-  EXPECT_EQ(watch_.TakeAbandoned(), std::optional<uint64_t>(7));
-}
-
 TEST_F(CoordinatorWatchTest, AFormerEpochsStreamChangesNothing) {
   watch_.Begin(7, kLife);
   watch_.Begin(8, kLife);
@@ -144,12 +146,10 @@ constexpr uint64_t kSecond = 0xdef;
 TEST(ShardClaimTest, AnotherLifeIsRefusedByName) {
   ShardClaim claim;
   ASSERT_TRUE(claim.Take(kFirst, "host-a:1").ok());
-  for (const uint64_t other : {kSecond, uint64_t{0}}) {
-    const absl::Status refusal = claim.Take(other, "host-b:1");
-    EXPECT_TRUE(absl::IsFailedPrecondition(refusal));
-    EXPECT_THAT(refusal.message(), HasSubstr("host-a:1"));
-    EXPECT_THAT(refusal.message(), HasSubstr("0000000000000abc"));
-  }
+  const absl::Status refusal = claim.Take(kSecond, "host-b:1");
+  EXPECT_TRUE(absl::IsFailedPrecondition(refusal));
+  EXPECT_THAT(refusal.message(), HasSubstr("host-a:1"));
+  EXPECT_THAT(refusal.message(), HasSubstr("0000000000000abc"));
   claim.Release(kSecond);  // holds nothing
   EXPECT_FALSE(claim.Take(kSecond, "host-b:1").ok());
   claim.Release(kFirst);
@@ -165,14 +165,6 @@ TEST(ShardClaimTest, ALifeHoldsUntilItsLastStreamEnds) {
   EXPECT_FALSE(claim.Take(kSecond, "host-b:1").ok());
   claim.Release(kFirst);
   EXPECT_TRUE(claim.Take(kSecond, "host-b:1").ok());
-}
-
-TEST(ShardClaimTest, LifeZeroHoldsNothing) {
-  ShardClaim claim;
-  ASSERT_TRUE(claim.Take(0, "").ok());
-  EXPECT_TRUE(claim.Take(kFirst, "host-a:1").ok());
-  claim.Release(0);
-  EXPECT_FALSE(claim.Take(kSecond, "host-b:1").ok());
 }
 
 TEST(ShardClaimTest, AnEpochIsOfOneLifeAlsoWhenItsClaimHasEnded) {

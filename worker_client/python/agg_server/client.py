@@ -157,7 +157,7 @@ class Client(_Base):
         self._warned_wide = False
         # Whether the parameters are the server's alone, what rounds are open,
         # and whether the parameters are what the staging has.
-        self._servers = self.job.optimizer not in ("add", "none", "")
+        self._servers = self.job.optimizer not in ("add", "none")
         self._counting, self._open = threading.Lock(), 0
         self._pulled = False
         self._begun = 0  # calls that write into the staging
@@ -243,7 +243,7 @@ class Client(_Base):
 
         parameters: that this worker steps itself, in an order that all have:
         the server compares them (`last.differing_ranks`)."""
-        if self.job.optimizer not in ("none", ""):
+        if self.job.optimizer != "none":
             raise ManifestError(
                 f'the job\'s optimizer is "{self.job.optimizer}"; allowed for '
                 'all_reduce: optimizer { kind: "none" }; call step instead')

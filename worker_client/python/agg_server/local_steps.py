@@ -38,7 +38,7 @@ class LocalSteps:
     def __init__(self, worker: Worker, inner: torch.optim.Optimizer,
                  every: int) -> None:
         """worker: of mode "server"."""
-        if worker.mode != "server" or worker.job.optimizer not in ("add", ""):
+        if worker.mode != "server" or worker.job.optimizer != "add":
             raise ManifestError(
                 f'the job\'s optimizer is "{worker.job.optimizer}"; allowed '
                 'for LocalSteps: "add", with mode "server"')

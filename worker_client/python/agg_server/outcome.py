@@ -99,8 +99,7 @@ class Job:
     Attributes:
       name: of the job.
       rule, scope, step_scale: in effect.
-      optimizer: its kind, "adamw"; "none": pulls give combined gradients; "":
-        the server is of an older release.
+      optimizer: its kind, "adamw"; "none": pulls give combined gradients.
       workers: expected.
       shards: addresses by ordinal.
       transports: how bytes travel to each shard, when this was asked: "shm",
