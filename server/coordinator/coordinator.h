@@ -99,9 +99,6 @@ class Coordinator {
     recovery_.SetOnSuperseded(std::move(callback));
   }
 
-  // Leaves and Evicts that wait for the loop, and Joins, at most.
-  static constexpr size_t kMaxQueuedCalls = TaskContext::kMaxQueuedCalls;
-
   // --- Calls of workers. UNAVAILABLE while no epoch is on, when draining, or
   // when kMaxQueuedCalls wait; ABORTED for another epoch; and as JobState says.
   //

@@ -61,10 +61,7 @@ void PendingJoin::Answer(absl::StatusOr<JoinResult> result) {
 
 absl::Status JoinQueue::Add(std::shared_ptr<PendingJoin> join) {
   MutexLock lock(&mutex_);
-  if (waiting_.size() >= kMaxWaiting) {
-    return absl::UnavailableError(absl::StrCat(
-        waiting_.size(), " calls wait for the coordinator already; try again"));
-  }
+  AGG_RETURN_IF_ERROR(CheckQueue(waiting_.size()));
   waiting_.push_back(std::move(join));
   changed_.NotifyAll();
   return absl::OkStatus();
@@ -207,7 +204,7 @@ void Joins::Join(JoinCall call, PendingJoin::Done done,
 absl::Status Joins::CheckManifest(const JoinCall& call) {
   if (context_->state.job()->IsInItsOwnWay(call)) {
     // While the loop is in a phase such a caller may come again and again.
-    if (context_->operations.size() < TaskContext::kMaxQueuedCalls) {
+    if (context_->operations.size() < kMaxQueuedCalls) {
       context_->operations.push_back([this, call] { MakeWayFor(call); });
       context_->changed.NotifyAll();
     }

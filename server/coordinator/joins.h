@@ -73,12 +73,11 @@ class PendingJoin {
 // when a Join is answered.
 class JoinQueue {
  public:
-  static constexpr size_t kMaxWaiting = 1024;
   // Limit of a reservation, and of waiting behind others.
   static constexpr absl::Duration kTimeout = absl::Seconds(30);
 
-  // UNAVAILABLE when kMaxWaiting wait. Their manifests are bounded by who takes
-  // them from the network (ManifestBook,
+  // UNAVAILABLE when kMaxQueuedCalls wait. Their manifests are bounded by who
+  // takes them from the network (ManifestBook,
   // server/rpc/coordinator_service.h).
   absl::Status Add(std::shared_ptr<PendingJoin> join);
   // The next one to be served; null while one is served, and if there is none.

@@ -12,15 +12,17 @@
 
 namespace agg {
 
+absl::Status CheckQueue(size_t num_waiting) {
+  if (num_waiting < kMaxQueuedCalls) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat(
+      num_waiting, " calls wait for the coordinator already; try again"));
+}
+
 absl::Status TaskContext::Enqueue(std::optional<uint64_t> epoch,
                                   std::function<void()> operation) {
   MutexLock lock(&mutex);
   AGG_RETURN_IF_ERROR(state.CheckAcceptingCalls(epoch));
-  if (operations.size() >= kMaxQueuedCalls) {
-    return absl::UnavailableError(
-        absl::StrCat(operations.size(),
-                     " calls wait for the coordinator already; try again"));
-  }
+  AGG_RETURN_IF_ERROR(CheckQueue(operations.size()));
   operations.push_back(std::move(operation));
   changed.NotifyAll();
   return absl::OkStatus();

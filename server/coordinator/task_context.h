@@ -34,22 +34,16 @@
 
 namespace agg {
 
-// A phase of this kind in this epoch, which its caller fills in.
-inline Phase PhaseOf(PhaseKind kind, uint64_t epoch) {
-  Phase phase;
-  phase.kind = kind;
-  phase.epoch = epoch;
-  return phase;
-}
+// Calls that wait for the loop, or for the memory of their rows, at most.
+inline constexpr size_t kMaxQueuedCalls = 1024;
+// UNAVAILABLE if so many wait already.
+absl::Status CheckQueue(size_t num_waiting);
 
 // Outlives the tasks. No lock is held when a peer or a callback is called.
 // Methods that change membership or run phases are the loop's; the others may
 // be called from any thread.
 class TaskContext {
  public:
-  // Calls that wait for the loop, at most.
-  static constexpr size_t kMaxQueuedCalls = 1024;
-
   TaskContext(const CoordinatorOptions& options, std::vector<ShardPeer*> shards,
               const Clock* clock, RoundReporter::Callback on_report,
               const PeerGroup::Order& order)

@@ -10,13 +10,6 @@ namespace agg {
 
 namespace {
 
-Phase PhaseOf(PhaseKind kind, uint64_t epoch) {
-  Phase phase;
-  phase.kind = kind;
-  phase.epoch = epoch;
-  return phase;
-}
-
 // A payload of the status goes wherever the status goes, and no text can be
 // taken for it. It leaves no process: on the wire it is AttachReply.stopping.
 constexpr char kMark[] = "agg/orderly_stop";

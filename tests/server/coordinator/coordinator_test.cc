@@ -17,6 +17,7 @@
 #include "server/base/log.h"
 #include "server/base/mutex.h"
 #include "server/coordinator/coordinator_types.h"
+#include "server/coordinator/task_context.h"
 #include "server/round/phase.h"
 #include "tests/server/round/local_cluster.h"
 
@@ -321,7 +322,7 @@ TEST_F(CoordinatorTest, QueuedCallsAreBounded) {
         },
         [] { return true; });
   };
-  for (size_t i = 0; i < Coordinator::kMaxQueuedCalls; ++i) join();
+  for (size_t i = 0; i < kMaxQueuedCalls; ++i) join();
   EXPECT_THAT(answers, IsEmpty());
   join();
   ASSERT_EQ(answers.size(), 1u);
@@ -330,7 +331,7 @@ TEST_F(CoordinatorTest, QueuedCallsAreBounded) {
                 "1024 calls wait for the coordinator already; try again"));
   job_.cluster.Settle();
   // Nobody waits for these Joins: rank 1's session goes on.
-  EXPECT_EQ(answers.size(), Coordinator::kMaxQueuedCalls + 1);
+  EXPECT_EQ(answers.size(), kMaxQueuedCalls + 1);
   EXPECT_TRUE(absl::IsCancelled(answers.back()));
   EXPECT_TRUE(coordinator()->Renew(epoch(), worker(1).session()).ok());
 }

@@ -9,6 +9,7 @@
 #include "gtest/gtest.h"
 #include "server/coordinator/coordinator_types.h"
 #include "server/coordinator/joins.h"
+#include "server/coordinator/task_context.h"
 
 namespace agg {
 namespace {
@@ -87,7 +88,7 @@ TEST_F(JoinQueueTest, WhatTheLoopHasDoesNotExpire) {
 }
 
 TEST_F(JoinQueueTest, IsBounded) {
-  for (size_t i = 0; i < JoinQueue::kMaxWaiting; ++i) {
+  for (size_t i = 0; i < kMaxQueuedCalls; ++i) {
     ASSERT_TRUE(queue_.Add(Pending(0, 9)).ok());
   }
   EXPECT_TRUE(absl::IsUnavailable(queue_.Add(Pending(0, 9))));
