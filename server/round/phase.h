@@ -200,14 +200,6 @@ struct Phase {
   JobFacts facts;         // kSetFacts
 };
 
-// A phase of this kind in this epoch, which its caller fills in.
-inline Phase PhaseOf(PhaseKind kind, uint64_t epoch) {
-  Phase phase;
-  phase.kind = kind;
-  phase.epoch = epoch;
-  return phase;
-}
-
 // What narrowing a version to pull_dtype has lost of this shard's part.
 struct NarrowingLoss {
   // The first slice (of the plan) with a finite value that is infinite then;

@@ -22,6 +22,14 @@
 
 namespace agg {
 
+// A phase of this kind in this epoch, which its caller fills in.
+inline Phase PhaseOf(PhaseKind kind, uint64_t epoch) {
+  Phase phase;
+  phase.kind = kind;
+  phase.epoch = epoch;
+  return phase;
+}
+
 // What a Commit says is complete.
 struct PushedRow {
   uint64_t epoch = 0;

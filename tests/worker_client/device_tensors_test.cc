@@ -228,11 +228,13 @@ TEST_P(RegisteredRowsTest, GiveTheSameRound) {
                       /*cuda_rows=*/false);
   worker.shard.PlaceVersions();
   EXPECT_THAT(worker.client->job().transports, ElementsAre("shm"));
-  ASSERT_TRUE(worker.Round(0.5f).ok());
+  worker.gradient.Set(Values(ManyTensors(), 0.5f));
+  ASSERT_TRUE(worker.RoundInCalls(worker.gradient.Read()).ok());
   EXPECT_EQ(worker.parameters.Get(), Expected(ManyTensors(), {0.5f}));
   // The row and the version, each as a whole and once.
   EXPECT_EQ(NumRegistered(), registered + 2);
-  ASSERT_TRUE(worker.Round(0.25f).ok());
+  worker.gradient.Set(Values(ManyTensors(), 0.25f));
+  ASSERT_TRUE(worker.RoundInCalls(worker.gradient.Read()).ok());
   EXPECT_EQ(worker.parameters.Get(), Expected(ManyTensors(), {0.5f, 0.25f}));
   EXPECT_EQ(NumRegistered(), registered + 2);
   // A step on the host is for what the driver does not take.
