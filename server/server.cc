@@ -105,6 +105,13 @@ MemoryBudget CompleteBudget(const MemoryBudget& configured,
   MemoryBudget budget = configured;
   budget.host_bytes =
       Complete("memory", configured.host_bytes, host.bytes, host.source);
+  if (host.bytes > 0 && configured.host_bytes > DefaultBudget(host.bytes)) {
+    LogWarning(
+        "memory_budget_bytes is ", configured.host_bytes,
+        ", more than 80% of the ", host.source, " of ", host.bytes,
+        " bytes: a plan that takes all of it leaves too little for code, "
+        "stacks and the transport, and the kernel ends the process");
+  }
   if (device.total_bytes == 0) return budget;
   budget.device_bytes = Complete("device memory", configured.device_bytes,
                                  device.total_bytes, "device");

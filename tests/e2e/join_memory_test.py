@@ -5,6 +5,7 @@ wire. Whoever brings it, how often, and whether it is taken: the server stays
 near its plan, and gives back what it took for a moment.
 """
 
+import os
 import pathlib
 import re
 import subprocess
@@ -30,7 +31,7 @@ workers: 1
 max_workers: {workers}
 combination {{ rule: "mean" }}
 learning_rate {{ rate: 0.1 }}
-memory_budget_bytes: {budget}
+{budget}
 replication: "none"
 {security}
 """
@@ -66,10 +67,51 @@ def join(rank, tensors):
             field(3, tensors) + field(4, b"test"))
 
 
+class Container:
+    """A control group with a limit of memory, as a container has. Raises OSError
+    where this machine lets us make none."""
+
+    def __init__(self, limit):
+        groups = dict(line.split(":", 2)[1:] for line in pathlib.Path(
+            "/proc/self/cgroup").read_text().splitlines())
+        root = pathlib.Path("/sys/fs/cgroup")
+        name = f"agg_join_memory_{os.getpid()}"
+        if "memory" in groups:  # version 1
+            self.path = root / "memory" / groups["memory"].lstrip("/") / name
+            self.limit = "memory.limit_in_bytes"
+            self.peak = "memory.max_usage_in_bytes"
+            self.kills = "memory.oom_control"
+        else:
+            # Below a group with processes there are none with a controller.
+            self.path = root / name
+            self.limit = "memory.max"
+            self.peak = "memory.peak"
+            self.kills = "memory.events"
+        self.path.mkdir()
+        try:
+            (self.path / self.limit).write_text(str(limit))
+        except OSError:
+            self.path.rmdir()
+            raise
+
+    def enter(self):
+        (self.path / "cgroup.procs").write_text(str(os.getpid()))
+
+    def read_peak(self):
+        return int((self.path / self.peak).read_text())
+
+    def read_kills(self):
+        text = (self.path / self.kills).read_text()
+        return int(re.search(r"oom_kill (\d+)", text)[1])
+
+
 class Server:
 
-    def __init__(self, folder, identities, shards=1):
+    def __init__(self, folder, identities, shards=1, container=None):
+        """In a container nothing says how much memory it may take: its limit
+        does."""
         self.folder = pathlib.Path(folder)
+        self.container = container
         self.token = TOKEN if identities else ""
         for name, token in (("worker", TOKEN),
                             ("shard", "shard-token-0123456789")):
@@ -84,7 +126,8 @@ class Server:
         config = self.folder / f"{ordinal}.textproto"
         config.write_text(CONFIG.format(
             first=self.addresses[0].split(":")[1], workers=WORKERS,
-            budget=BUDGET, more="\n".join(
+            budget="" if self.container else f"memory_budget_bytes: {BUDGET}",
+            more="\n".join(
                 f'shards: "{address}"' for address in self.addresses[1:]),
             security=SECURITY.format(folder=self.folder) if identities else ""))
         ports = [self.folder / f"{name}{ordinal}" for name in ("port", "page")]
@@ -93,7 +136,8 @@ class Server:
                 [BIN / "server" / "agg_server", f"--config={config}",
                  f"--shard={ordinal}", "--port=0", f"--port_file={ports[0]}",
                  "--metrics_port=0", f"--metrics_port_file={ports[1]}"],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                preexec_fn=self.container.enter if self.container else None)
         self.processes.insert(0, process)
         deadline = time.monotonic() + WAIT
         while not all(port.exists() for port in ports):
@@ -113,12 +157,15 @@ class Server:
                                 source="127.0.0.1").greet()
 
     def planned(self):
+        return self.metric("aggserver_memory_planned_bytes")
+
+    def metric(self, name):
         request = urllib.request.Request(
             f"http://127.0.0.1:{self.page_port}/metrics", headers={
                 "Authorization": f"Bearer {self.token}"} if self.token else {})
         with LOCAL.open(request, timeout=WAIT) as reply:
             return float(re.search(
-                r"\naggserver_memory_planned_bytes{[^}]*} (\S+)",
+                rf"\n{name}{{[^}}]*}} (\S+)",
                 reply.read().decode())[1])
 
     def resident(self, ordinal=0):
@@ -145,10 +192,10 @@ def resource_page():
 
 class JoinMemoryTest(unittest.TestCase):
 
-    def serve(self, identities=True, shards=1):
+    def serve(self, identities=True, shards=1, container=None):
         folder = tempfile.TemporaryDirectory(prefix="agg_manifests_")
         self.addCleanup(folder.cleanup)
-        server = Server(folder.name, identities, shards)
+        server = Server(folder.name, identities, shards, container)
         self.addCleanup(server.stop)
         for process in server.processes:
             self.addCleanup(attacked_job.watchdog(process, 600).cancel)
@@ -267,6 +314,32 @@ class JoinMemoryTest(unittest.TestCase):
         self.ends(lists + looks)
         # A list has the names once more, and 40 bytes for each tensor.
         self.check(server, idle, 32, b"\0" * (TENSORS * 100))
+
+    def test_a_container_of_the_plan_withstands_many(self):
+        # As deploy/README.md sizes it: the plan may take 80% of the limit.
+        limit = BUDGET // 4 * 5
+        try:
+            container = Container(limit)
+        except OSError as error:
+            self.skipTest(f"no control group of memory can be made: {error}")
+        self.addCleanup(container.path.rmdir)
+        server = self.serve(container=container)
+        self.assertEqual(server.metric("aggserver_memory_limit_bytes"), limit)
+        self.assertEqual(server.metric("aggserver_memory_budget_bytes"), BUDGET)
+        tensors = manifest()
+        ends = self.ends(self.call_all(
+            server, "agg.v1.Coordinator/Join",
+            [join(rank, tensors) for rank in range(16)]))
+        print(self.id(), "plan", int(server.planned()) >> 20, "MiB, limit",
+              limit >> 20, "MiB, peak", container.read_peak() >> 20, "MiB",
+              flush=True)
+        self.assertIsNone(server.processes[0].poll(), server.log())
+        self.assertEqual(container.read_kills(), 0)
+        self.assertTrue(all(
+            b"grpc-status\x010" in end or b"memory_budget_bytes" in end
+            for end in ends), ends)
+        self.assertGreaterEqual(
+            sum(b"grpc-status\x010" in end for end in ends), 1, ends)
 
     def test_the_other_shards_keep_one(self):
         server = self.serve(shards=2)

@@ -288,6 +288,21 @@ TEST(ShardBudgetTest, IsAsConfigured) {
   EXPECT_EQ(budget.device_bytes, 450);
 }
 
+TEST(ShardBudgetTest, OneAboveTheContainersIsSaid) {
+  const auto log = [](int64_t host_bytes, const HostMemory& host) {
+    testing::internal::CaptureStderr();
+    CompleteBudget({host_bytes, 0}, host, {});
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(log(801, kHost),
+              testing::HasSubstr("memory_budget_bytes is 801, more than 80% of "
+                                 "the cgroup limit of 1000 bytes"));
+  for (const std::string& quiet :
+       {log(800, kHost), log(0, kHost), log(1 << 20, {0, "unknown"})}) {
+    EXPECT_THAT(quiet, testing::Not(testing::HasSubstr("memory_budget_bytes")));
+  }
+}
+
 TEST(ShardBudgetTest, LeavesTheDeviceOutWithoutOne) {
   EXPECT_EQ(CompleteBudget({0, 0}, kHost, {}).device_bytes, 0);
 }
