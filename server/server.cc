@@ -206,6 +206,7 @@ absl::Status Server::StartParts() {
   housekeeping_ = std::make_unique<Housekeeping>(
       engine_.get(), coordinator_.get(), rpc_.get(), access_->audit(),
       options_.coordinator.phase_timeout, [this] {
+        WriteDueLines();
         access_->Recheck();
         rpc_->EndExpired();
         // Nobody may connect who would have it looked at.

@@ -71,10 +71,16 @@ constexpr char kDrainRequest[] = "drain request";
 // wait longer for a reader.
 constexpr absl::Duration kFlushTime = absl::Seconds(2);
 
-// Each line of the message gets the program's name.
+// Writes each line of the message, in a text with the program's name: a person
+// has started it, or a program that reads JSON.
 int Fail(int code, absl::string_view message) {
+  const bool json = GetLogFormat() == LogFormat::kJson;
   for (absl::string_view line : absl::StrSplit(message, '\n')) {
-    WriteToStderr(absl::StrCat("agg_server: ", Shown(line), "\n"));
+    if (json) {
+      LogError(line);
+    } else {
+      WriteToStderr(absl::StrCat("agg_server: ", Shown(line), "\n"));
+    }
   }
   FlushLog(kFlushTime);
   return code;
@@ -275,6 +281,7 @@ int Serve(const CommandLine& line, const v1::JobConfig& config,
   if (!ordinal.ok()) return Fail(kUsage, ordinal.status().message());
   SetLogLevel(line.log_level);
   SetLogName(absl::StrCat("shard", *ordinal));
+  SetLogJob(options.coordinator.job, *ordinal);
   // Blocked in every thread that starts from here on, so that the signals wait
   // for WaitForSignal.
   const sigset_t signals = StopSignals(!HangupIsIgnored());
@@ -338,6 +345,7 @@ int Main(const std::vector<std::string>& arguments,
          const BackendMaker& make_backend) {
   const absl::StatusOr<CommandLine> line = ParseCommandLine(arguments);
   if (!line.ok()) return Fail(kUsage, line.status().message());
+  SetLogFormat(line->log_format);
   if (!line->text.empty()) {
     std::cout << line->text;
     return 0;
@@ -375,6 +383,7 @@ int ServerMain(int argc, char** argv, const BackendMaker& make_backend) {
   PrepareForSignals();
   // First of all: nobody has to read what comes.
   StartLogWriter();
+  LimitLogLines();
   LogGrpcErrors();
   const int code =
       Main(std::vector<std::string>(argv + 1, argv + argc), make_backend);

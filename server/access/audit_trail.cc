@@ -18,6 +18,7 @@
 #include "nlohmann/json.hpp"
 #include "server/base/file_descriptor.h"
 #include "server/base/json.h"
+#include "server/base/line_limits.h"
 #include "server/base/log.h"
 #include "server/base/status_macros.h"
 
@@ -249,6 +250,7 @@ void AuditFile::Write(std::string line) {
 }
 
 void AuditFile::Work() {
+  uint64_t all_lost = 0;
   for (;;) {
     // All at once, so that a flood has one line of the log for many lost ones.
     std::deque<std::string> lines;
@@ -260,8 +262,9 @@ void AuditFile::Work() {
       num_lost = std::exchange(num_lost_, 0);
     }
     if (num_lost > 0) {
-      LogError("the audit file has lost ", num_lost,
-               " lines: the disk is too slow");
+      all_lost += num_lost;
+      LogErrorOf("audit lost", "the audit file has lost ", all_lost,
+                 " lines: the disk is too slow");
     }
     if (lines.empty()) return;
     for (const std::string& line : lines) AppendOrLog(line);
@@ -273,7 +276,8 @@ void AuditFile::AppendOrLog(const std::string& line) {
   const std::string error(status.message());
   if (!status.ok()) ++num_errors_;
   if (std::exchange(logged_, error) != error && !status.ok()) {
-    LogError("the audit file cannot be written: ", error);
+    LogErrorOf(WithoutNumbers(error),
+               "the audit file cannot be written: ", error);
   }
 }
 

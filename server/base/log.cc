@@ -21,14 +21,17 @@
 #include <cstring>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "server/base/clock.h"
+#include "server/base/line_limits.h"
+#include "server/base/log_record.h"
 #include "server/base/mutex.h"
-#include "server/base/utf8.h"
 
 namespace agg {
 
@@ -36,39 +39,47 @@ namespace {
 
 std::atomic<LineWriter*> writer{nullptr};  // null: lines are written at once
 std::atomic<int> log_level{static_cast<int>(LogLevel::kInfo)};
-Mutex name_mutex;
-// Bytes of a message that are written, at most (a little more by escapes).
-constexpr size_t kMaxMessageBytes = 8192;
-constexpr const char* kLevelNames[] = {"debug", "info", "warning", "error"};
+Mutex owner_mutex;
 
-std::string& Name() {
-  static std::string* const name = new std::string;
-  return *name;
+LogOwner& Owner() {
+  static LogOwner* const owner = new LogOwner;
+  return *owner;
 }
 
-// `message` as one line of bounded length that a terminal can show. It is cut
-// before it is escaped, where a character begins.
-std::string OneLine(absl::string_view message) {
-  const size_t num_bytes = message.size();
-  if (num_bytes <= kMaxMessageBytes) return Shown(message);
-  size_t end = kMaxMessageBytes;
-  while (end > kMaxMessageBytes - 4 && (message[end] & 0xc0) == 0x80) --end;
-  return absl::StrCat(Shown(message.substr(0, end)), " [cut: ", num_bytes,
-                      " bytes]");
+std::string Line(const LogRecord& record) {
+  MutexLock lock(&owner_mutex);
+  return FormatRecord(record, Owner(), absl::Now());
 }
 
-std::string Line(LogLevel level, absl::string_view message) {
-  std::string who;
-  {
-    MutexLock lock(&name_mutex);
-    who = Name();
+bool IsBelowLevel(LogLevel level) {
+  return static_cast<int>(level) < log_level.load();
+}
+
+// Lines that are held back; null: none are.
+struct Limits {
+  Mutex mutex;
+  LineLimits lines;
+};
+std::atomic<Limits*> limits{nullptr};
+
+void Write(const std::vector<LogRecord>& records) {
+  for (const LogRecord& record : records) WriteToStderr(Line(record));
+}
+
+// Not for longer than `limit`: who ends the process may have been stopped in
+// the midst of a line.
+void WriteHeldLines(absl::Duration limit) {
+  Limits* const held = limits.load();
+  if (held == nullptr) return;
+  const absl::Time deadline = Clock::Real()->Now() + limit;
+  while (!held->mutex.TryLock()) {
+    if (Clock::Real()->Now() >= deadline) return;
+    std::this_thread::yield();
   }
-  // The last one: a level above all that can be set (audit_trail.cc).
-  const char letter = "DIWEI"[static_cast<int>(level)];
-  return absl::StrCat(absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(),
-                                       absl::UTCTimeZone()),
-                      " ", absl::string_view(&letter, 1), " ", who, "] ",
-                      OneLine(message), "\n");
+  const std::vector<LogRecord> records =
+      held->lines.TakeDue(absl::InfiniteFuture());
+  held->mutex.Unlock();
+  Write(records);
 }
 
 }  // namespace
@@ -76,10 +87,15 @@ std::string Line(LogLevel level, absl::string_view message) {
 void StartLogWriter() {
   if (writer.load() != nullptr) return;
   const auto notice = [](uint64_t num_dropped) {
-    return Line(LogLevel::kWarning,
-                absl::StrCat(num_dropped,
-                             " lines of the log are missing here: nobody had "
-                             "read stderr"));
+    LogRecord record;
+    record.level = LogLevel::kWarning;
+    record.message =
+        absl::StrCat(num_dropped,
+                     " lines of the log are missing here: nobody had read "
+                     "stderr");
+    record.file = __FILE__;
+    record.line = __LINE__;
+    return Line(record);
   };
   try {
     writer = new LineWriter(STDERR_FILENO, notice);
@@ -98,6 +114,7 @@ void WriteToStderr(absl::string_view line) {
 }
 
 bool FlushLog(absl::Duration limit) {
+  WriteHeldLines(limit);
   LineWriter* const to = writer.load();
   return to == nullptr || to->Flush(limit);
 }
@@ -116,27 +133,73 @@ void SetLogLevel(LogLevel level) { log_level = static_cast<int>(level); }
 
 LogLevel GetLogLevel() { return static_cast<LogLevel>(log_level.load()); }
 
-absl::string_view LogLevelName(LogLevel level) {
-  return kLevelNames[static_cast<int>(level)];
-}
-
-bool ParseLogLevel(absl::string_view name, LogLevel* level) {
-  for (int i = 0; i < 4; ++i) {
-    if (name != kLevelNames[i]) continue;
-    *level = static_cast<LogLevel>(i);
-    return true;
-  }
-  return false;
-}
-
 void SetLogName(absl::string_view who) {
-  MutexLock lock(&name_mutex);
-  Name() = std::string(who);
+  MutexLock lock(&owner_mutex);
+  Owner().name = std::string(who);
 }
 
-void LogLine(LogLevel level, absl::string_view message) {
-  if (static_cast<int>(level) < log_level.load()) return;
-  WriteToStderr(Line(level, message));
+void SetLogFormat(LogFormat format) {
+  MutexLock lock(&owner_mutex);
+  Owner().format = format;
+}
+
+LogFormat GetLogFormat() {
+  MutexLock lock(&owner_mutex);
+  return Owner().format;
+}
+
+void SetLogJob(absl::string_view job, int shard) {
+  MutexLock lock(&owner_mutex);
+  Owner().job = std::string(job);
+  Owner().shard = shard;
+}
+
+void LogLine(LogLevel level, const LogPiece& first, absl::string_view rest) {
+  if (IsBelowLevel(level)) return;
+  LogRecord record;
+  record.level = level;
+  record.message = absl::StrCat(first.text(), rest);
+  record.file = first.file();
+  record.line = first.line();
+  WriteToStderr(Line(record));
+}
+
+void LogLineOf(LogLevel level, const LogPiece& reason,
+               absl::string_view message) {
+  if (IsBelowLevel(level)) return;
+  LogRecord record;
+  record.level = level;
+  record.message = std::string(message);
+  record.file = reason.file();
+  record.line = reason.line();
+  Limits* const held = limits.load();
+  if (held != nullptr) {
+    MutexLock lock(&held->mutex);
+    if (!held->lines.Take(reason.text(), &record, Clock::Real()->Now())) return;
+  }
+  WriteToStderr(Line(record));
+}
+
+void LimitLogLines() {
+  if (limits.load() == nullptr) limits = new Limits;
+}
+
+void WriteDueLines() {
+  Limits* const held = limits.load();
+  if (held == nullptr) return;
+  std::vector<LogRecord> due;
+  {
+    MutexLock lock(&held->mutex);
+    due = held->lines.TakeDue(Clock::Real()->Now());
+  }
+  Write(due);
+}
+
+uint64_t HeldBackLogLines() {
+  Limits* const held = limits.load();
+  if (held == nullptr) return 0;
+  MutexLock lock(&held->mutex);
+  return held->lines.num_dropped();
 }
 
 namespace {

@@ -9,45 +9,102 @@
 #include <functional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "server/base/log_record.h"
 #include "server/base/mutex.h"
 
 namespace agg {
 
-enum class LogLevel { kDebug = 0, kInfo = 1, kWarning = 2, kError = 3 };
-
 // Process-wide, thread-safe. Lines below the level are dropped; `who` stands
-// in each line ("shard0"). Default: kInfo and no name.
+// in each line of text ("shard0"). Default: kInfo and no name.
 void SetLogLevel(LogLevel level);
 LogLevel GetLogLevel();
 void SetLogName(absl::string_view who);
+// Makes lines texts, or JSON (FormatRecord). Default: kText.
+void SetLogFormat(LogFormat format);
+LogFormat GetLogFormat();
+// Sets the job and the shard's ordinal that lines of JSON have.
+void SetLogJob(absl::string_view job, int shard);
 
-// "debug", "info", "warning", "error"; false for any other name.
-absl::string_view LogLevelName(LogLevel level);
-bool ParseLogLevel(absl::string_view name, LogLevel* level);
+// The first piece of a line, or its reason, with the place where it is logged:
+// whatever absl::StrCat takes becomes one where a line is logged.
+class LogPiece {
+ public:
+  template <typename T>
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  LogPiece(const T& piece, const char* file = __builtin_FILE(),
+           int line = __builtin_LINE())
+      : LogPiece(absl::StrCat(piece), Place{file, line}) {}
+  // Logged for somebody else, at that place; `file` lives for ever.
+  static LogPiece At(const char* file, int line, std::string text) {
+    return LogPiece(std::move(text), Place{file, line});
+  }
 
-// Writes one line in one call. What cannot be printed is escaped ("\n",
-// "\x1b"), and a message over 8 KiB is cut: messages quote what peers have
-// sent.
-void LogLine(LogLevel level, absl::string_view message);
+  const std::string& text() const { return text_; }
+  const char* file() const { return place_.file; }
+  int line() const { return place_.line; }
+
+ private:
+  struct Place {
+    const char* file;
+    int line;
+  };
+  LogPiece(std::string text, Place place)
+      : text_(std::move(text)), place_(place) {}
+
+  std::string text_;
+  Place place_;
+};
+
+// Writes one line in one call: `first` and `rest`, by FormatRecord.
+void LogLine(LogLevel level, const LogPiece& first,
+             absl::string_view rest = "");
+void LogLineOf(LogLevel level, const LogPiece& reason,
+               absl::string_view message);
 
 template <typename... Args>
-void LogInfo(const Args&... args) {
-  LogLine(LogLevel::kInfo, absl::StrCat(args...));
+void LogInfo(const LogPiece& first, const Args&... args) {
+  LogLine(LogLevel::kInfo, first, absl::StrCat(args...));
 }
 template <typename... Args>
-void LogWarning(const Args&... args) {
-  LogLine(LogLevel::kWarning, absl::StrCat(args...));
+void LogWarning(const LogPiece& first, const Args&... args) {
+  LogLine(LogLevel::kWarning, first, absl::StrCat(args...));
 }
 template <typename... Args>
-void LogError(const Args&... args) {
-  LogLine(LogLevel::kError, absl::StrCat(args...));
+void LogError(const LogPiece& first, const Args&... args) {
+  LogLine(LogLevel::kError, first, absl::StrCat(args...));
 }
+
+// Write lines that a peer, a file or a round can cause again and again: of
+// those with one reason one is written in a minute (LineLimits), in a process
+// that limits its lines. A reason has what sets causes apart that need lines of
+// their own, such as a rank. It is never shown.
+template <typename... Args>
+void LogInfoOf(const LogPiece& reason, const Args&... args) {
+  LogLineOf(LogLevel::kInfo, reason, absl::StrCat(args...));
+}
+template <typename... Args>
+void LogWarningOf(const LogPiece& reason, const Args&... args) {
+  LogLineOf(LogLevel::kWarning, reason, absl::StrCat(args...));
+}
+template <typename... Args>
+void LogErrorOf(const LogPiece& reason, const Args&... args) {
+  LogLineOf(LogLevel::kError, reason, absl::StrCat(args...));
+}
+
+// Makes the process limit such lines until its end. For programs that serve
+// others, which then call WriteDueLines each second.
+void LimitLogLines();
+// Writes the lines that were held back and whose time has come.
+void WriteDueLines();
+// Number of lines so far that were held back and will not be written.
+uint64_t HeldBackLogLines();
 
 // A queue of so many bytes and a thread that writes them to a descriptor that
 // somebody else reads, or does not: a pipe that nobody empties must hold nobody
@@ -123,8 +180,8 @@ bool WriteLineIfReady(int fd, absl::string_view line);
 void StartLogWriter();
 // Writes a line as it is, with its newline, behind those of the log.
 void WriteToStderr(absl::string_view line);
-// Waits until all lines are written, for `limit` at most; whether they are. To
-// be called before the process ends.
+// Waits until all lines are written, those that are held back, too, for `limit`
+// at most; whether they are. To be called before the process ends.
 bool FlushLog(absl::Duration limit);
 // Writes all lines from a signal's handler, as LineWriter::FlushAtCrash does.
 void FlushLogAtCrash();

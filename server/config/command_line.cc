@@ -22,6 +22,11 @@ FlagValue LevelValue(LogLevel* out) {
           [out](const std::string& text) { return ParseLogLevel(text, out); }};
 }
 
+FlagValue FormatValue(LogFormat* out) {
+  return {"text, json",
+          [out](const std::string& text) { return ParseLogFormat(text, out); }};
+}
+
 Program AggServer(CommandLine* line) {
   Program program;
   program.name = "agg_server";
@@ -57,6 +62,9 @@ Program AggServer(CommandLine* line) {
        SwitchValue(&line->print_config)},
       {"--log_level", "debug|info|warning|error", "default: info",
        LevelValue(&line->log_level)},
+      {"--log_format", "text|json",
+       "lines of the log for people, or a JSON object each; default: text",
+       FormatValue(&line->log_format)},
       {"--drain_seconds", "SECONDS",
        "time to finish after a stop signal; default 10",
        SecondsValue(0.0, &line->drain)},

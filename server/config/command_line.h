@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "server/base/log.h"
+#include "server/base/log_record.h"
 
 namespace agg {
 
@@ -27,6 +27,7 @@ struct CommandLine {
   bool validate = false;
   bool print_config = false;
   LogLevel log_level = LogLevel::kInfo;
+  LogFormat log_format = LogFormat::kText;
   absl::Duration drain = absl::Seconds(10);
   std::string text;  // of --help or --version, to print instead; "": run
 };

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/base/dcheck.h"
+#include "server/base/line_limits.h"
 #include "server/base/log.h"
 #include "server/base/status_macros.h"
 #include "server/checkpoint/checkpoint_manifest.h"
@@ -76,7 +77,9 @@ DeferredCalls CheckpointSchedule::End(
     const absl::StatusOr<TakenCheckpoint>& result, absl::Time now) {
   busy_ = false;
   if (result.ok()) {
-    if (!counts_.last_error.empty()) LogInfo("checkpoints succeed again");
+    if (!counts_.last_error.empty()) {
+      LogInfoOf("checkpoints", "checkpoints succeed again");
+    }
     sealed_ = taking_id_;
     sealed_at_ = now;
     ++counts_.num_sealed;
@@ -87,8 +90,9 @@ DeferredCalls CheckpointSchedule::End(
     const bool is_new = counts_.last_error != result.status().message();
     counts_.last_error = std::string(result.status().message());
     if (is_new) {
-      LogError("the checkpoint of version ", taking_id_.version,
-               " has failed, the job goes on: ", counts_.last_error);
+      LogErrorOf(WithoutNumbers(counts_.last_error),
+                 "the checkpoint of version ", taking_id_.version,
+                 " has failed, the job goes on: ", counts_.last_error);
     }
   }
   DeferredCalls calls;

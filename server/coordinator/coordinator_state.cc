@@ -265,12 +265,13 @@ void CoordinatorState::FinishRound(const ClosingRound& round, absl::Time now,
   job_->FinishRound(&outcome, now, failure);
   AdoptNextCombination();
   recent_rounds_.Add(*report, std::move(outcome));
-  const std::string line =
-      repeated_messages_.Next(*report, job_->skipped(), now);
-  if (!line.empty()) LogWarning("round ", round.round, ": ", line);
+  const RoundLine line = LineOf(*report, job_->skipped());
+  if (!line.text.empty()) {
+    LogWarningOf(line.reason, "round ", round.round, ": ", line.text);
+  }
   if (report->applied && num_skipped > 1) {
-    LogInfo("round ", round.round, " was applied, after ", num_skipped,
-            " that were skipped");
+    LogInfoOf("applied after skipped ones", "round ", round.round,
+              " was applied, after ", num_skipped, " that were skipped");
   }
 }
 
@@ -620,9 +621,10 @@ DeferredCalls CoordinatorState::ReplyToWaiters() {
 void CoordinatorState::LogJoin(const JoinCall& call,
                                const JoinResult& result) const {
   AGG_DCHECK(job_ != nullptr && job_->members().count(call.rank) != 0);
-  LogInfo("rank ", call.rank, " joined (", call.client, "); ",
-          job_->members().size(), " of ", options_.workers,
-          " workers are in; its first round is ", result.first_round);
+  LogInfoOf(absl::StrCat("join of ", call.rank), "rank ", call.rank,
+            " joined (", call.client, "); ", job_->members().size(), " of ",
+            options_.workers, " workers are in; its first round is ",
+            result.first_round);
 }
 
 // What operators have to find in the log without asking: who has gone and why,
@@ -636,11 +638,10 @@ void CoordinatorState::NoteEffects(const JobEffects& effects) {
       evicted.push_back({departure.session, departure.reason});
     }
     const std::string line = DescribeDeparture(departure, options_, num_left);
-    if (departure.kind == DepartureKind::kLeft) {
-      LogInfo(line);
-    } else {
-      LogWarning(line);
-    }
+    LogLineOf(departure.kind == DepartureKind::kLeft ? LogLevel::kInfo
+                                                     : LogLevel::kWarning,
+              absl::StrCat(DepartureName(departure.kind), departure.rank),
+              line);
   }
   if (!evicted.empty()) {
     AddEvicted(evicted, &evicted_);

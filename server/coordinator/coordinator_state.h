@@ -232,7 +232,6 @@ class CoordinatorState {
 
   const CoordinatorOptions options_;
   std::unique_ptr<JobState> job_;
-  RepeatedMessages repeated_messages_;
   EqualRowsRun equal_rows_;
   ArrivalTimes arrivals_;
   bool epoch_on_ = false;

@@ -21,8 +21,9 @@ namespace agg {
 namespace {
 
 void LogRefused(const JoinCall& call, const absl::Status& status) {
-  LogWarning("join of rank ", call.rank, " (", call.client,
-             ") refused: ", status.ToString());
+  LogWarningOf(absl::StrCat("refused join of ", call.rank, " ", status.code()),
+               "join of rank ", call.rank, " (", call.client,
+               ") refused: ", status.ToString());
 }
 
 }  // namespace
@@ -247,7 +248,8 @@ bool Joins::RunIfDue() {
   if (!context_->state.CheckAcceptingCalls(epoch).ok()) return true;
   // Nobody has joined meanwhile: Joins end on this thread.
   context_->state.job()->ForgetManifest();
-  LogInfo(
+  LogInfoOf(
+      "manifest given up",
       "the job is not seeded and nobody is in: its manifest is given up, and "
       "the next worker that joins brings one");
   return true;
@@ -336,7 +338,9 @@ void Joins::ForgetManifest(PeerGroup* peers, uint64_t epoch) {
     if (!context_->state.CheckAcceptingCalls(epoch).ok()) return;
   }
   const absl::Status status = HaveForgotten(peers, epoch);
-  if (!status.ok()) LogWarning("forgetting its manifest: ", status.ToString());
+  if (!status.ok()) {
+    LogWarningOf("forgetting", "forgetting its manifest: ", status.ToString());
+  }
 }
 
 // --- The loop's half of a join ----------------------------------------------
@@ -400,9 +404,10 @@ absl::StatusOr<JoinResult> Joins::TryJoin(const PendingJoin& join,
 JoinResult Joins::Resume(const JoinCall& call) {
   JoinResult result =
       context_->state.job()->ResumeJoin(call, context_->clock->Now());
-  LogInfo("rank ", call.rank, " is back (", call.client, ") in epoch ",
-          result.epoch, ", at version ", call.resume_version,
-          result.rewound ? ", of a past that was given up" : "");
+  LogInfoOf(absl::StrCat("resume of ", call.rank), "rank ", call.rank,
+            " is back (", call.client, ") in epoch ", result.epoch,
+            ", at version ", call.resume_version,
+            result.rewound ? ", of a past that was given up" : "");
   context_->state.Complete(result.first_round, &result);
   return result;
 }

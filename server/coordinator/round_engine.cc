@@ -375,8 +375,8 @@ absl::Status RoundEngine::DecideOrSkip(RoundReport* report) {
   }
   absl::Status status = TryDecide(report);
   if (status.ok() || absl::IsUnavailable(status)) return status;
-  LogWarning("round ", round_,
-             " failed and is tried again: ", status.ToString());
+  LogWarningOf("tried again", "round ", round_,
+               " failed and is tried again: ", status.ToString());
   // The shards open the round again, with the rows that they have.
   AGG_RETURN_IF_ERROR(Abandon());
   status = TryDecide(report);
@@ -512,8 +512,9 @@ bool RoundEngine::DropIncomplete(const std::vector<PhaseResult>& results,
       const std::vector<uint32_t>& committed = row_crc32c_[asked[i]];
       if (committed.empty() || committed[shard] == landed[i]) continue;
       const int32_t rank = rows_[asked[i]].rank;
-      LogWarning("round ", round_, ": shard ", shard,
-                 " has other bytes of rank ", rank, " than its commit says");
+      LogWarningOf(absl::StrCat("other bytes ", shard, " ", rank), "round ",
+                   round_, ": shard ", shard, " has other bytes of rank ", rank,
+                   " than its commit says");
       DropRow({rank, static_cast<int32_t>(shard), /*other_bytes=*/true},
               report);
     }
@@ -567,9 +568,9 @@ absl::Status RoundEngine::Close(RoundReport* report) {
                   /*compensated=*/false);
     AGG_ASSIGN_OR_RETURN(std::vector<PhaseResult> results, RunClose(&sums));
     if (!DropIncomplete(results, report)) return Compact(&sums);
-    LogWarning("round ", round_,
-               " is closed again: ", report->incomplete_rows.size(),
-               " committed rows are left out");
+    LogWarningOf("closed again", "round ", round_,
+                 " is closed again: ", report->incomplete_rows.size(),
+                 " committed rows are left out");
     AGG_RETURN_IF_ERROR(Abandon());
   }
   // Nobody's row is left.

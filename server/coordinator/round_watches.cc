@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "server/base/dcheck.h"
 #include "server/base/field_error.h"
+#include "server/base/line_limits.h"
 #include "server/base/log.h"
 
 namespace agg {
@@ -100,7 +101,7 @@ void ReplicaWatch::Note(uint64_t round, const ReplicaGroups& replicas) {
     differing_ = replicas.differing;
     text_ = replicas.Text();
     last_round_ = round;
-    if (is_new) LogWarning("round ", round, ": ", text_);
+    if (is_new) LogWarningOf("replicas", "round ", round, ": ", text_);
   } else if (!differing_.empty() && round - last_round_ >= kQuietRounds) {
     differing_.clear();
     LogInfo("round ", round, ": no worker's parameters have differed for ",
@@ -142,7 +143,9 @@ void FloorWatch::Note(const CloseSnapshot& snapshot, absl::Time now) {
     return;
   }
   if (!was_below) below_since_ = now;
-  if (!was_below || num_in_ != former) LogWarning("the job ", Text());
+  if (!was_below || num_in_ != former) {
+    LogWarningOf("floor", "the job ", Text());
+  }
 }
 
 std::string FloorWatch::Text() const {
@@ -263,23 +266,17 @@ bool IsUsual(const RoundReport& report) {
 
 }  // namespace
 
-std::string RepeatedMessages::Next(const RoundReport& report,
-                                   const SkippedRun& run, absl::Time now) {
-  if (report.message.empty() || !run.worth_a_line()) return "";
-  std::string line = report.message;
+RoundLine LineOf(const RoundReport& report, const SkippedRun& run) {
+  if (report.message.empty() || !run.worth_a_line()) return {};
+  RoundLine line = {report.message, "a usual round"};
   if (run.length() > 1) {
-    absl::StrAppend(&line, "; ", run.length(), " rounds in a row were skipped");
+    absl::StrAppend(&line.text, "; ", run.length(),
+                    " rounds in a row were skipped");
   }
-  if (!IsUsual(report)) return line;
-  if (now - last_usual_ < kUsualLineInterval) {
-    ++unsaid_;
-    return "";
-  }
-  last_usual_ = now;
-  const uint64_t unsaid = std::exchange(unsaid_, 0);
-  if (unsaid > 0) {
-    absl::StrAppend(&line, "; so it was in ", unsaid,
-                    " rounds since the last such line");
+  if (!IsUsual(report)) {
+    line.reason = absl::StrCat("a round ", run.length(),
+                               Ranks(report.decision.excluded_ranks), " ",
+                               WithoutNumbers(report.message));
   }
   return line;
 }

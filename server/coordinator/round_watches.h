@@ -133,23 +133,16 @@ class SkippedRun {
   uint64_t num_after_ = 0;
 };
 
-// A worker that is an outlier is mostly one round after round, and so are rows
-// too few for Krum or to judge outliers: a round that has nothing else to say
-// gets no line until so long after the last such line.
-inline constexpr absl::Duration kUsualLineInterval = absl::Seconds(10);
-
-// Which rounds' messages get a line in the log. Thread-compatible.
-class RepeatedMessages {
- public:
-  // The line about a round that `run` has noted and that ended `now`; "": it
-  // gets none, as it has no message, or rounds like it had their line.
-  std::string Next(const RoundReport& report, const SkippedRun& run,
-                   absl::Time now);
-
- private:
-  absl::Time last_usual_ = absl::InfinitePast();  // line of such a round
-  uint64_t unsaid_ = 0;  // such rounds since, without a line
+// What the log says about a round, and for which reason: a worker whose rows
+// are left out has mostly such a row in each round, and lines of one reason are
+// one in a minute (server/base/line_limits.h).
+struct RoundLine {
+  std::string text;  // "": nothing
+  std::string reason;
 };
+
+// `run` has noted the round.
+RoundLine LineOf(const RoundReport& report, const SkippedRun& run);
 
 // One round with equal rows may be chance, or a first step from the same
 // batch; so many in a row are not.

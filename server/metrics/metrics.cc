@@ -320,6 +320,10 @@ class Metrics::Impl {
     builder.Counter("aggserver_log_lines_dropped_total",
                     "Lines of the log that are lost: nobody had read stderr.",
                     static_cast<double>(DroppedLogLines()));
+    builder.Counter("aggserver_log_lines_held_back_total",
+                    "Lines of the log that are left out, being like others of "
+                    "the same minute.",
+                    static_cast<double>(HeldBackLogLines()));
     return builder.Take();
   }
 

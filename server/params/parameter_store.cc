@@ -192,8 +192,9 @@ absl::StatusOr<std::shared_ptr<Snapshot>> ParameterStore::NextSnapshot(
   for (int tries = 0; snapshot == nullptr && tries < kOwnTries; ++tries) {
     added = AddMemory();
     if (!added.ok() && tries == 0) {
-      LogWarning(DescribeHolders(), ", and there is no memory for one more (",
-                 added.message(), "): the update waits for either");
+      LogWarningOf("no memory for one more", DescribeHolders(),
+                   ", and there is no memory for one more (", added.message(),
+                   "): the update waits for either");
     }
     snapshot = pool_.TakeOverWithin(own_patience_);
   }
@@ -243,7 +244,8 @@ absl::Status ParameterStore::AddMemory() {
                 (4 + (narrowed_ == DType::kF32 ? 0 : DTypeBytes(narrowed_))),
             " bytes were asked for: ", memory.status().message()));
   }
-  LogError(DescribeHolders(), ": memory for one more than planned is taken");
+  LogErrorOf("one more", DescribeHolders(),
+             ": memory for one more than planned is taken");
   NoteRegions(*memory);
   pool_.Add(*std::move(memory));
   return absl::OkStatus();

@@ -8,6 +8,7 @@
 #include "absl/memory/memory.h"
 #include "absl/status/status.h"
 #include "server/base/dcheck.h"
+#include "server/base/line_limits.h"
 #include "server/base/log.h"
 #include "server/base/status_macros.h"
 
@@ -79,9 +80,10 @@ absl::Status SharedBuffer::AdoptBy(Backend* backend, BufferUse use,
   const bool stays = populated == nullptr || populated->ok();
   if (stays && !registered.ok()) {
     ++num_staged[use == BufferUse::kRow ? 0 : 1];
-    LogWarning(registered.message(), "; ", num_bytes(),
-               " bytes of shared memory go to and from the device by way of "
-               "staging memory, which is slower");
+    LogWarningOf(WithoutNumbers(registered.message()), registered.message(),
+                 "; ", num_bytes(),
+                 " bytes of shared memory go to and from the device by way of "
+                 "staging memory, which is slower");
   }
   return absl::OkStatus();
 }
@@ -104,9 +106,10 @@ absl::StatusOr<std::unique_ptr<Buffer>> AllocateHost(Backend* backend,
       buffer = populated;  // its memory is free before other is taken
     }
     CountFallback(use, populated);
-    LogWarning(populated.message(), "; ", num_bytes,
-               " bytes are private instead, and workers of this host use "
-               "sockets for them");
+    LogWarningOf(WithoutNumbers(populated.message()), populated.message(), "; ",
+                 num_bytes,
+                 " bytes are private instead, and workers of this host use "
+                 "sockets for them");
   }
   return backend->Allocate(use, num_bytes);
 }

@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "server/base/line_limits.h"
 #include "server/base/log.h"
 
 namespace agg {
@@ -92,7 +93,9 @@ void SnapshotFinisher::Run() {
     if (snapshot == nullptr) return;
     const absl::Status status = Finish(backend_, *snapshot->buffers()->f32);
     if (absl::IsUnavailable(status)) {
-      if (told.lock() != snapshot) LogWarning(status.message());
+      if (told.lock() != snapshot) {
+        LogWarningOf(WithoutNumbers(status.message()), status.message());
+      }
       told = snapshot;
       snapshot->FailUntilAsked(status, AskFor(snapshot));
     } else {

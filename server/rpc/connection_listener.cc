@@ -545,9 +545,10 @@ void ConnectionListener::Loop() {
 
 void ConnectionListener::EndStuck() {
   for (const int32_t process : parts_.open->EndStuck(parts_.user_timeout)) {
-    LogWarning("process ", process, " of this host has taken nothing of what ",
-               "waits for it for ", absl::FormatDuration(parts_.user_timeout),
-               ": its connection is ended");
+    LogWarningOf("stuck", "process ", process,
+                 " of this host has taken nothing of what waits for it for ",
+                 absl::FormatDuration(parts_.user_timeout),
+                 ": its connection is ended");
   }
 }
 
@@ -560,7 +561,8 @@ bool ConnectionListener::AcceptOne(int listener, bool local) {
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
         errno == ENOMEM) {
       if (!std::exchange(failing_, true)) {
-        LogWarning("no connection can be accepted: ", std::strerror(errno));
+        LogWarningOf("accept",
+                     "no connection can be accepted: ", std::strerror(errno));
       }
       return false;
     }

@@ -26,6 +26,7 @@
 #include "proto/status_conversion.h"
 #include "server/base/dcheck.h"
 #include "server/base/field_error.h"
+#include "server/base/line_limits.h"
 #include "server/base/log.h"
 #include "server/base/mutex.h"
 #include "server/base/status_macros.h"
@@ -386,7 +387,7 @@ class FetchStream : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     const absl::Status unread = absl::UnavailableError(absl::StrCat(
         "fetch of part ", header_.part, ": nobody has taken a frame for ",
         absl::FormatDuration(CopyStreams::kUnreadTime)));
-    LogWarning(unread.message());
+    LogWarningOf(WithoutNumbers(unread.message()), unread.message());
     canceller_.Cancel(unread);
     return unread;
   }

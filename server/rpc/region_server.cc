@@ -130,7 +130,7 @@ void RegionServer::Serve(int socket) const {
       grant.ok() ? ToProto(*grant, &descriptors) : Refusal(grant.status());
   const absl::Status sent =
       SendMessage(socket, reply.SerializeAsString(), descriptors, patience_);
-  if (!sent.ok()) LogInfo("shared memory: ", sent.message());
+  if (!sent.ok()) LogInfoOf("regions", "shared memory: ", sent.message());
 }
 
 absl::StatusOr<RegionGrant> RegionServer::Answer(

@@ -253,8 +253,8 @@ class RpcServer::Impl {
 
   void EndExpired() {
     for (const std::string& peer : connections_->EndExpired()) {
-      LogWarning("the certificate of ", peer,
-                 " has expired: its connection is ended");
+      LogWarningOf("expired", "the certificate of ", peer,
+                   " has expired: its connection is ended");
       Caller nobody;
       nobody.from = peer;
       gate_->NoteDenial(

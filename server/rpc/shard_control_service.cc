@@ -17,6 +17,7 @@
 #include "proto/status_conversion.h"
 #include "server/base/address.h"
 #include "server/base/field_error.h"
+#include "server/base/line_limits.h"
 #include "server/base/log.h"
 #include "server/base/process_memory.h"
 #include "server/base/status_macros.h"
@@ -329,7 +330,8 @@ class ShardControlService::AttachStream
     const absl::Status status =
         CheckAttach(request_, service_->self_, service_->clock_->Now());
     if (!status.ok()) {
-      LogWarning("refused the coordinator: ", status.message());
+      LogWarningOf(WithoutNumbers(status.message()),
+                   "refused the coordinator: ", status.message());
       return status;
     }
     epoch_ = request_.epoch();
@@ -352,9 +354,11 @@ class ShardControlService::AttachStream
     service_->control_.Run([service = service_, epoch = epoch_, reason] {
       // A coordinator that waits for another shard lets go each second.
       if (service->engine_->Status().num_elements > 0) {
-        LogWarning("epoch ", epoch, " is over: ", reason);
+        LogWarningOf(WithoutNumbers(reason), "epoch ", epoch,
+                     " is over: ", reason);
       } else {
-        LogInfo("epoch ", epoch, " is over: ", reason);
+        LogInfoOf(WithoutNumbers(reason), "epoch ", epoch,
+                  " is over: ", reason);
       }
       service->engine_->Lose(epoch, absl::UnavailableError(reason));
     });

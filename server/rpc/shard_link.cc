@@ -297,7 +297,7 @@ void ShardLink::TakeReply(Stream* stream, const v1::AttachReply& reply) {
     return;
   }
   if (opened_) {
-    LogInfo("the connection to ", options_.name, " is back");
+    LogInfoOf(options_.name, "the connection to ", options_.name, " is back");
   } else {
     first_reply_ = reply;
   }
@@ -338,10 +338,10 @@ absl::Status ShardLink::Judge(const Stream& stream) {
       !stream.stopping && !stream.stranger && !IsAnswered(stream.context);
   if (!broken || overdue()) return cause_;
   if (stream.replied && over_.ok()) {
-    LogWarning("the connection to ", options_.name,
-               " is broken, it is tried again for ",
-               absl::FormatDuration(kResumeTime), ": ",
-               stream.status.error_message());
+    LogWarningOf(absl::StrCat("broken ", options_.name), "the connection to ",
+                 options_.name, " is broken, it is tried again for ",
+                 absl::FormatDuration(kResumeTime), ": ",
+                 stream.status.error_message());
   }
   if (!stream.replied) changed_.WaitFor(&mutex_, kPause);
   return absl::OkStatus();

@@ -101,59 +101,31 @@ std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(TlsReload* tls) {
   return std::make_shared<ReloadedCredentials>(tls, tls->has_ca());
 }
 
-// One lock, held for a comparison: gRPC's threads log from anywhere.
+// gRPC's own lines. A peer can cause one with each connection, such as a TLS
+// handshake that fails: so their place is their reason.
 
 namespace {
 
-struct State {
-  Mutex mutex;
-  LineLimit limit;
-};
-
-// The line's message with its place.
-std::string TextOf(const gpr_log_func_args& line, absl::string_view more) {
-  absl::string_view file = line.file;
-  file = file.substr(file.rfind('/') + 1);  // npos + 1 is 0
-  return absl::StrCat("gRPC: ", absl::StripAsciiWhitespace(line.message), " (",
-                      file, ":", line.line, more, ")");
-}
-
 void Write(gpr_log_func_args* line) {
-  if (line->severity != GPR_LOG_SEVERITY_ERROR) {
-    // A traced header with a token; what dumps bytes has them all the same.
-    if (absl::StrContains(line->message, "authorization")) return;
-    LogInfo(TextOf(*line, ""));
-    return;
+  const bool is_error = line->severity == GPR_LOG_SEVERITY_ERROR;
+  // A traced header with a token; what dumps bytes has them all the same.
+  if (!is_error && absl::StrContains(line->message, "authorization")) return;
+  absl::string_view file = line->file;
+  file = file.substr(file.rfind('/') + 1);  // npos + 1 is 0
+  const std::string place = absl::StrCat(file, ":", line->line);
+  std::string text = absl::StrCat(
+      "gRPC: ", absl::StripAsciiWhitespace(line->message), " (", place, ")");
+  if (is_error) {
+    LogLineOf(LogLevel::kWarning,
+              LogPiece::At(line->file, line->line, absl::StrCat("gRPC", place)),
+              text);
+  } else {
+    LogLine(LogLevel::kInfo,
+            LogPiece::At(line->file, line->line, std::move(text)));
   }
-  static State* const state = new State;
-  int dropped = 0;
-  {
-    MutexLock lock(&state->mutex);
-    if (!state->limit.Take(absl::Now(), &dropped)) return;
-  }
-  LogWarning(TextOf(
-      *line, dropped == 0
-                 ? ""
-                 : absl::StrCat("; ", dropped, " lines before it left out")));
 }
 
 }  // namespace
-
-bool LineLimit::Take(absl::Time now, int* dropped) {
-  // A clock that was set back begins a period, too.
-  if (now < began_ || now - began_ >= kPeriod) {
-    began_ = now;
-    written_ = 0;
-  }
-  if (written_ == kMost) {
-    ++dropped_;
-    return false;
-  }
-  ++written_;
-  *dropped = dropped_;
-  dropped_ = 0;
-  return true;
-}
 
 void LogGrpcErrors() { gpr_set_log_function(&Write); }
 

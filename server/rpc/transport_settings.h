@@ -40,27 +40,10 @@ bool WindowsGrow(bool pipelined, absl::string_view listen);
 // credentials outlive the server, and Open was OK; null: no TLS, and no names.
 std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(TlsReload* tls);
 
-// Limits gRPC's own lines in the server's log. A peer can cause one with each
-// connection, such as a TLS handshake that fails. At most kMost lines are
-// written in each kPeriod. Thread-compatible.
-class LineLimit {
- public:
-  static constexpr int kMost = 10;
-  static constexpr absl::Duration kPeriod = absl::Seconds(60);
-
-  // Whether a line may be written at `now`; if so, *dropped is how many could
-  // not be since the last one that was.
-  bool Take(absl::Time now, int* dropped);
-
- private:
-  absl::Time began_ = absl::InfinitePast();
-  int written_ = 0;
-  int dropped_ = 0;
-};
-
-// Makes gRPC's errors warnings of the log, as far as LineLimit lets them, in
-// the whole process until its end. What GRPC_VERBOSITY and GRPC_TRACE ask for
-// besides is there for a person who debugs gRPC: info, all of it. Thread-safe.
+// Makes gRPC's errors warnings of the log, limited by the place in gRPC's code
+// that they come from, in the whole process until its end. What GRPC_VERBOSITY
+// and GRPC_TRACE ask for besides is there for a person who debugs gRPC: info,
+// all of it. Thread-safe.
 void LogGrpcErrors();
 
 struct TransportSettings {

@@ -201,7 +201,8 @@ absl::Status CheckpointKeeper::Seal(const std::string& manifest_json, int keep,
   // The new one is real: old ones that stay take room and nothing else.
   absl::Status status = folder.Retire(keep, line);
   if (!status.ok()) {
-    LogWarning("old checkpoints cannot be removed: ", status.ToString());
+    LogWarningOf("retire",
+                 "old checkpoints cannot be removed: ", status.ToString());
   }
   return absl::OkStatus();
 }

@@ -963,8 +963,9 @@ void ShardEngine::Fill() {
     // the coordinator. The next round cannot be prepared without the replica;
     // this ends the epoch (P9), and the copy is fetched (P19).
     if (!status.ok()) {
-      LogWarning("the step of a replica failed; its copy is void: ",
-                 status.ToString());
+      LogWarningOf("replica",
+                   "the step of a replica failed; its copy is void: ",
+                   status.ToString());
     }
   }
   if (options_.early_gram) ComputeEarlyBatch();
@@ -1000,7 +1001,7 @@ void ShardEngine::ComputeEarlyBatch() {
     open_round_->early()->Finish(*std::move(grams));
   } else {
     // Close tries again, and its error is the round's.
-    LogWarning("early Gram: ", grams.status().ToString());
+    LogWarningOf("early Gram", "early Gram: ", grams.status().ToString());
     open_round_->early()->GiveUp();
   }
   claims_ended_.NotifyAll();

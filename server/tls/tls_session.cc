@@ -144,7 +144,9 @@ absl::Status TlsAcceptor::Look() {
 std::unique_ptr<TlsSession> TlsAcceptor::Accept() {
   MutexLock lock(&mutex_);
   const absl::Status status = Look();
-  if (!status.ok()) LogWarning(status.message(), "; those of before stay");
+  if (!status.ok()) {
+    LogWarningOf("TLS files", status.message(), "; those of before stay");
+  }
   ERR_clear_error();
   auto session = std::make_unique<OpensslSession>(context_->ssl.get());
   if (!session->valid()) return nullptr;

@@ -1,10 +1,13 @@
 """Results of rounds, to the bit, against fractions."""
 
+import re
+
 import numpy
 
 import arithmetic
 from client import round_of
 from foreign_test_case import ForeignTestCase
+from server_process import WAIT
 
 SHAPES = {"w": [5, 3], "b": [5], "c": [2, 2], "s": []}
 NO_OPTIMIZER = 'optimizer { kind: "none" }\n'
@@ -91,6 +94,23 @@ class OddRowsTest(ForeignTestCase):
         self.assertEqual(list(outcomes[0].excluded_ranks), [0])
         self.assertEqual([o.included for o in outcomes], [False, True])
         self.assert_tensors(workers[0].pull(1), rows[1])
+
+    def test_a_worker_whose_rows_are_never_finite_fills_no_log(self):
+        num_rounds = 30
+        job, workers = self.seeded(2, NO_OPTIMIZER, 1, SHAPES)
+        for round in range(num_rounds):
+            rows = random_rows(2, round)
+            rows[0][2][3] = numpy.nan
+            round_of(workers, rows, round)
+        job.shards[0].terminate()
+        job.shards[0].process.wait(WAIT)
+        log = job.shards[0].log()
+        # The first one and the last one, unless a minute lies between them.
+        lines = re.findall(r" W .*\] round (\d+): .*rank 0.*", log)
+        self.assertEqual((lines[0], lines[-1]), ("0", str(num_rounds - 1)), log)
+        self.assertLess(len(lines), num_rounds // 2, log)
+        held = re.findall(r"rank 0.* \((\d+) more like it held back\)", log)
+        self.assertEqual(len(lines) + sum(map(int, held)), num_rounds, log)
 
     def test_a_round_of_such_rows_is_skipped(self):
         rows = random_rows(1, 1)

@@ -128,6 +128,40 @@ class ProcessTest(unittest.TestCase):
         self.assertEqual(sorted(os.listdir(self.folder.name)),
                          ["job.textproto", "metrics", "port"])
 
+    def assert_is_json_log(self, text, job, last):
+        """Each line is a record with the documented fields."""
+        records = [json.loads(line) for line in text.splitlines()]
+        for record in records:
+            self.assertEqual(
+                [name for name in ("time", "severity", "message", "file", "line")
+                 if name not in record], [], record)
+            self.assertRegex(record["time"],
+                             r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")
+            self.assertIn(record["severity"], ("INFO", "WARNING", "ERROR"))
+            self.assertRegex(record["file"], r"^server/[a-z_/]+\.(cc|h)$")
+            self.assertGreater(record["line"], 0)
+            self.assertEqual((record.get("job"), record.get("shard")),
+                             (job, None if job is None else 0))
+        self.assertIn(last, records[-1]["message"])
+        return records
+
+    def test_a_log_of_json(self):
+        process, log = self.start("--log_format=json",
+                                  config_text=CONFIG + 'job: "night"\n')
+        process.send_signal(signal.SIGTERM)
+        log += process.stderr.read()
+        self.assertEqual(process.wait(60), 0, log)
+        records = self.assert_is_json_log(log, "night", "drained")
+        places = {record["message"].split(":")[0]: record["file"]
+                  for record in records}
+        self.assertEqual(places["backend"], "server/server.cc")
+        self.assertEqual(places["drained"], "server/server_main.cc")
+
+    def test_a_mistake_in_a_log_of_json(self):
+        result = run("--config=-", "--log_format=json", config="workers: -1")
+        self.assertEqual(result.returncode, 2)
+        self.assert_is_json_log(result.stderr, None, "learning_rate.rate is 0")
+
     def start_with_metrics(self):
         """A server with a metrics port; its process and that port."""
         path = os.path.join(self.folder.name, "metrics")

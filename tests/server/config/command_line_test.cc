@@ -18,6 +18,7 @@ TEST(CommandLineTest, Defaults) {
   EXPECT_FALSE(line->metrics_port.has_value());
   EXPECT_EQ(line->drain, absl::Seconds(10));
   EXPECT_EQ(line->log_level, LogLevel::kInfo);
+  EXPECT_EQ(line->log_format, LogFormat::kText);
   EXPECT_FALSE(line->validate || line->print_config);
   EXPECT_EQ(line->text, "");
   EXPECT_TRUE(line->admin);
@@ -29,7 +30,7 @@ TEST(CommandLineTest, BothSpellings) {
       {"--config", "a b", "--shard=auto", "--port=0", "--port_file", "p",
        "--bind=0.0.0.0", "--metrics_port", "9090", "--metrics_port_file=m",
        "--validate", "--print_config=false", "--log_level=error",
-       "--drain_seconds=2.5"});
+       "--log_format=json", "--drain_seconds=2.5"});
   ASSERT_TRUE(line.ok()) << line.status();
   EXPECT_EQ(line->config, "a b");
   EXPECT_EQ(line->shard, "auto");
@@ -41,6 +42,7 @@ TEST(CommandLineTest, BothSpellings) {
   EXPECT_TRUE(line->validate);
   EXPECT_FALSE(line->print_config);
   EXPECT_EQ(line->log_level, LogLevel::kError);
+  EXPECT_EQ(line->log_format, LogFormat::kJson);
   EXPECT_EQ(line->drain, absl::Milliseconds(2500));
 }
 
@@ -62,6 +64,7 @@ TEST(CommandLineTest, ErrorsNameTheFlag) {
   EXPECT_THAT(ErrorOf({"--config="}), HasSubstr("--config is \"\""));
   EXPECT_THAT(ErrorOf({"--validate=perhaps"}), HasSubstr("true, false"));
   EXPECT_THAT(ErrorOf({"--log_level=loud"}), HasSubstr("warning"));
+  EXPECT_THAT(ErrorOf({"--log_format=xml"}), HasSubstr("text, json"));
   EXPECT_THAT(ErrorOf({"--drain_seconds=nan"}), HasSubstr("--drain_seconds"));
 }
 
@@ -71,7 +74,8 @@ TEST(CommandLineTest, HelpHasEveryFlag) {
     for (const char* flag :
          {"--config", "--shard", "--port", "--port_file", "--bind",
           "--metrics_port", "--metrics_port_file", "--admin", "--validate",
-          "--print_config", "--log_level", "--drain_seconds", "--version"}) {
+          "--print_config", "--log_level", "--log_format", "--drain_seconds",
+          "--version"}) {
       EXPECT_THAT(text, HasSubstr(std::string("\n  ") + flag + " "));
     }
     EXPECT_THAT(text, HasSubstr("--help"));

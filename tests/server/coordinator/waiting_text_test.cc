@@ -207,12 +207,14 @@ absl::Time At(double seconds) {
   return absl::UnixEpoch() + absl::Seconds(seconds);
 }
 
-class RepeatedMessagesTest : public testing::Test {
+class RoundLineTest : public testing::Test {
  protected:
-  std::string Next(const RoundReport& report, double seconds) {
+  RoundLine Line(const RoundReport& report) {
     run_.Note(report);
-    return lines_.Next(report, run_, At(seconds));
+    return LineOf(report, run_);
   }
+  std::string Text(const RoundReport& report) { return Line(report).text; }
+  std::string Reason(const RoundReport& report) { return Line(report).reason; }
 
   static RoundReport Applied(const std::string& message) {
     RoundReport report;
@@ -222,84 +224,80 @@ class RepeatedMessagesTest : public testing::Test {
     return report;
   }
 
-  static RoundReport WithOutlier() {
-    RoundReport report = Applied("excluded as outliers: rank 2");
+  static RoundReport WithOutlier(const std::string& norm = "9") {
+    RoundReport report = Applied("excluded as outliers: rank 2 (" + norm + ")");
     report.decision.outliers.rows = {{2, 2, 9, 9}};
     report.decision.outliers.excluded = true;
     report.decision.excluded_ranks = {2};
     return report;
   }
 
+  static RoundReport WithNan(int32_t rank) {
+    RoundReport report =
+        Applied(absl::StrCat("excluded, not finite: rank ", rank));
+    report.decision.excluded_ranks = {rank};
+    return report;
+  }
+
   SkippedRun run_{0};
-  RepeatedMessages lines_;
 };
 
-TEST_F(RepeatedMessagesTest, EachRoundWithAMessageHasItsLine) {
-  EXPECT_EQ(Next(Applied(""), 0), "");
-  EXPECT_EQ(Next(Applied("one"), 0), "one");
-  EXPECT_EQ(Next(Applied("two"), 0), "two");
+TEST_F(RoundLineTest, ARoundWithAMessageHasALine) {
+  EXPECT_EQ(Text(Applied("")), "");
+  EXPECT_EQ(Text(Applied("one")), "one");
   RoundReport skipped = Applied("why");
   skipped.applied = false;
-  EXPECT_EQ(Next(skipped, 0), "why");
-  EXPECT_EQ(Next(skipped, 0), "");  // the second one: the tenth has a line
+  EXPECT_EQ(Text(skipped), "why");
+  EXPECT_EQ(Text(skipped), "");  // the second one: the tenth has a line
+  for (int i = 3; i <= 9; ++i) Text(skipped);
+  const RoundLine tenth = Line(skipped);
+  EXPECT_EQ(tenth.text, "why; 10 rounds in a row were skipped");
 }
 
-TEST_F(RepeatedMessagesTest, WhatNarrowingLosesHasOneNowAndThen) {
-  RoundReport report = Applied("3 values of this version");
-  report.narrowed.num_infinite = 3;
-  EXPECT_EQ(Next(report, 0), "3 values of this version");
-  EXPECT_EQ(Next(report, 1), "");
-  EXPECT_EQ(Next(report, 10),
-            "3 values of this version; so it was in 1 rounds since the last "
-            "such line");
-  // Something else beside few vanished values has its line.
-  RoundReport other = Applied("one");
-  other.narrowed.num_compared = 5000;
-  other.narrowed.num_vanished = 1;
-  EXPECT_EQ(Next(other, 11), "one");
-  EXPECT_EQ(Next(other, 11), "one");
+// Such lines of a minute are one: a worker whose every row is NaN.
+TEST_F(RoundLineTest, RoundsThatLackTheSameRowsHaveOneReason) {
+  const std::string reason = Reason(WithNan(2));
+  EXPECT_EQ(Reason(WithNan(2)), reason);
+  EXPECT_NE(Reason(WithNan(3)), reason);
+  RoundReport skipped = WithNan(2);
+  skipped.applied = false;
+  const std::string first = Reason(skipped);
+  EXPECT_NE(first, reason);
+  for (int i = 2; i <= 9; ++i) Reason(skipped);
+  // In a run of them each line says that it is longer.
+  EXPECT_NE(Reason(skipped), first);
 }
 
-TEST_F(RepeatedMessagesTest, OutliersHaveOneNowAndThen) {
-  EXPECT_EQ(Next(WithOutlier(), 0), "excluded as outliers: rank 2");
-  for (int i = 1; i <= 99; ++i) EXPECT_EQ(Next(WithOutlier(), 0.1 * i), "");
-  EXPECT_EQ(Next(WithOutlier(), 10),
-            "excluded as outliers: rank 2; so it was in 99 rounds since the "
-            "last such line");
-  EXPECT_EQ(Next(WithOutlier(), 20), "excluded as outliers: rank 2");
+TEST_F(RoundLineTest, WhatIsUsualInAJobHasOneReason) {
+  const std::string usual = Reason(WithOutlier());
+  EXPECT_EQ(Reason(WithOutlier("1234.5")), usual);
   RoundReport few = Applied("outliers were not looked for");
   few.decision.outliers.too_few_rows = true;
-  EXPECT_EQ(Next(few, 21), "");
-}
-
-TEST_F(RepeatedMessagesTest, TooFewRowsHaveOneNowAndThen) {
-  RoundReport few = Applied("krum had fewer rows");
+  EXPECT_EQ(Reason(few), usual);
+  few = Applied("krum had fewer rows");
   few.decision.short_of_rows = true;
-  EXPECT_EQ(Next(few, 0), "krum had fewer rows");
-  EXPECT_EQ(Next(few, 1), "");
-  few.decision.outliers.too_few_rows = true;
-  EXPECT_EQ(Next(few, 2), "");
-  RoundReport both = WithOutlier();
-  both.decision.short_of_rows = true;
-  EXPECT_EQ(Next(both, 3), "");
-  EXPECT_EQ(Next(few, 10),
-            "krum had fewer rows; so it was in 3 rounds since the last such "
-            "line");
-  few.decision.compensated = true;
-  EXPECT_NE(Next(few, 11), "");
+  EXPECT_EQ(Reason(few), usual);
+  RoundReport narrowed = Applied("3 values of this version");
+  narrowed.narrowed.num_infinite = 3;
+  EXPECT_EQ(Reason(narrowed), usual);
 }
 
-TEST_F(RepeatedMessagesTest, WhatElseThereIsToSayIsSaid) {
-  EXPECT_NE(Next(WithOutlier(), 0), "");
+TEST_F(RoundLineTest, WhatElseThereIsToSayHasItsOwn) {
+  const std::string usual = Reason(WithOutlier());
   RoundReport report = WithOutlier();
   report.decision.excluded_ranks = {1, 2};  // 1 is not finite
-  EXPECT_NE(Next(report, 1), "");
+  EXPECT_NE(Reason(report), usual);
   report = WithOutlier();
   report.decision.compensated = true;
-  EXPECT_NE(Next(report, 1), "");
+  EXPECT_NE(Reason(report), usual);
   report = WithOutlier();
   report.not_finite.emplace();
-  EXPECT_NE(Next(report, 1), "");
+  EXPECT_NE(Reason(report), usual);
+  // Beside few vanished values.
+  report = Applied("one");
+  report.narrowed.num_compared = 5000;
+  report.narrowed.num_vanished = 1;
+  EXPECT_NE(Reason(report), usual);
 }
 
 }  // namespace
