@@ -22,8 +22,10 @@ MONITORING = "monitoring"    # once, for all jobs
 TLS_MONITOR = "tls_monitor"  # for each job with TLS
 EXPECTED_JOB = "expected_job"  # for each job that is to be missed
 # In no core schema.
-CRD_GROUPS = ("monitoring.coreos.com/v1", "cert-manager.io/v1")
-VERSIONS = ("1.25", "1.31", "1.37")
+CRD_GROUPS = ("monitoring.coreos.com/v1", "cert-manager.io/v1",
+              "jobset.x-k8s.io/v1alpha2")
+# The oldest is what deploy/README.md asks for.
+VERSIONS = ("1.29", "1.32", "1.35")
 
 # Reads one object per line; prints the errors of each.
 _VALIDATE = """
@@ -41,14 +43,44 @@ for line in sys.stdin:
 """
 
 
+# Reads one JobSet per line; prints what is wrong with each. The models drop what
+# they do not know, and add defaults.
+_VALIDATE_JOBSET = """
+import json, sys
+from kubeflow_trainer_api.models.jobset_v1alpha2_job_set import (
+    JobsetV1alpha2JobSet)
+
+def dropped(given, kept, path):
+    if isinstance(given, dict):
+        for key, value in given.items():
+            if key not in kept:
+                yield path + "." + key
+            else:
+                yield from dropped(value, kept[key], path + "." + key)
+    elif isinstance(given, list):
+        for i, value in enumerate(given):
+            yield from dropped(value, kept[i], path + "[%d]" % i)
+
+for line in sys.stdin:
+    given = json.loads(line)
+    try:
+        kept = json.loads(JobsetV1alpha2JobSet.from_dict(given).to_json())
+        print(json.dumps(" ".join(
+            "unknown: " + path for path in dropped(given, kept, "jobset"))))
+    except ValueError as error:
+        print(json.dumps(str(error)))
+"""
+
+
 def validator_python():
     """The venv's Python that has kubernetes-validate; None without it."""
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     python = pathlib.Path(cache) / "agg_server_k8s/bin/python"
     if not python.exists():
         return None
-    check = subprocess.run([str(python), "-c", "import kubernetes_validate"],
-                           capture_output=True, check=False)
+    check = subprocess.run(
+        [str(python), "-c", "import kubernetes_validate, kubeflow_trainer_api"],
+        capture_output=True, check=False)
     return str(python) if check.returncode == 0 else None
 
 
@@ -74,7 +106,7 @@ def why_no_render():
 
 def why_no_schemas():
     if validator_python() is None:
-        return "needs kubernetes-validate (tests/deploy/k8s_tools.sh)"
+        return "needs the schemas that tests/deploy/k8s_tools.sh gets"
     return why_no_render()
 
 
@@ -118,13 +150,32 @@ def render(folder, edit=lambda deploy: None):
     return [item for item in yaml.safe_load_all(result.stdout) if item]
 
 
-def schema_errors(objects, version):
-    """One text per object: "" if it is valid, else what is wrong."""
+def _judge(objects, *program):
     lines = "".join(json.dumps(item) + "\n" for item in objects)
-    result = subprocess.run([validator_python(), "-c", _VALIDATE, version],
+    result = subprocess.run([validator_python(), "-c", *program],
                             input=lines, capture_output=True, text=True,
                             check=True)
     return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def schema_errors(objects, version):
+    """One text per object: "" if it is valid, else what is wrong."""
+    return _judge(objects, _VALIDATE, version)
+
+
+def jobset_errors(jobsets):
+    """The same for JobSets; the Jobs in them are judged as far as JobSet's own
+    models know them (jobs_of, schema_errors: by the schemas)."""
+    return _judge(jobsets, _VALIDATE_JOBSET)
+
+
+def jobs_of(jobset):
+    """The Jobs that a JobSet makes."""
+    return [{"apiVersion": "batch/v1", "kind": "Job",
+             "metadata": {"name": replicated["name"],
+                          **replicated["template"].get("metadata", {})},
+             "spec": replicated["template"]["spec"]}
+            for replicated in jobset["spec"]["replicatedJobs"]]
 
 
 def is_custom(item):

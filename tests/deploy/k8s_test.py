@@ -44,10 +44,12 @@ class OverlaysTest(unittest.TestCase):
     def setUpClass(cls):
         cls.overlays = {name: k8s.render(f"k8s/overlays/{name}")
                         for name in k8s.OVERLAYS}
-        cls.workers = k8s.render("k8s/examples/workers")
-        cls.save_model = k8s.render("k8s/examples/save_model")
-        cls.checkpoints = k8s.render("k8s/examples/checkpoints")
-        cls.workers_tls = k8s.render("k8s/examples/workers_tls")
+        cls.examples = {path.name: k8s.render(f"k8s/examples/{path.name}")
+                        for path in sorted((K8S / "examples").iterdir())}
+        cls.workers = cls.examples["workers"]
+        cls.save_model = cls.examples["save_model"]
+        cls.checkpoints = cls.examples["checkpoints"]
+        cls.workers_tls = cls.examples["workers_tls"]
 
     def each(self):
         return self.overlays.items()
@@ -61,11 +63,11 @@ class OverlaysTest(unittest.TestCase):
     def test_objects_fit_the_schemas(self):
         for version in k8s.VERSIONS:
             for name, objects in [*self.overlays.items(),
-                                  ("workers", self.workers),
-                                  ("save_model", self.save_model),
-                                  ("checkpoints", self.checkpoints),
-                                  ("workers_tls", self.workers_tls)]:
+                                  *self.examples.items()]:
                 core = [o for o in objects if not k8s.is_custom(o)]
+                core += [job for o in objects if o["kind"] == "JobSet"
+                         for job in k8s.jobs_of(o)]
+                self.assertTrue(core)
                 errors = k8s.schema_errors(core, version)
                 self.assertEqual(len(errors), len(core))
                 self.assertEqual(
@@ -78,10 +80,24 @@ class OverlaysTest(unittest.TestCase):
         misspelt = {**good, "spec": {**good["spec"], "clusterIp": "None"}}
         wrong = {**good, "spec": {**good["spec"], "ports": "50051"}}
         unknown = {**good, "kind": "Servant"}
-        self.assertEqual(
-            [bool(error) for error in k8s.schema_errors(
-                [good, misspelt, wrong, unknown], k8s.VERSIONS[-1])],
-            [False, True, True, True])
+        for version in k8s.VERSIONS:
+            self.assertEqual(
+                [bool(error) for error in k8s.schema_errors(
+                    [good, misspelt, wrong, unknown], version)],
+                [False, True, True, True])
+
+    @unittest.skipIf(WHY_NO_SCHEMAS, WHY_NO_SCHEMAS)
+    def test_the_jobset_fits_its_own_schema(self):
+        good = only(self.examples["workers_jobset"], "JobSet")
+        spec = good["spec"]
+        misspelt = {**good, "spec": {**spec, "failurePolicies": {}}}
+        wrong = {**good, "spec": {**spec, "failurePolicy": {
+            "maxRestarts": "3"}}}
+        deep = {**good, "spec": {**spec, "replicatedJobs": [
+            {**spec["replicatedJobs"][0], "count": 1}]}}
+        errors = k8s.jobset_errors([good, misspelt, wrong, deep])
+        self.assertEqual([bool(error) for error in errors],
+                         [False, True, True, True], errors)
 
     def test_objects_are_there_once_and_in_the_namespace(self):
         kinds = {"Namespace", "StatefulSet", "Service", "ConfigMap",
@@ -210,6 +226,8 @@ class OverlaysTest(unittest.TestCase):
         templates += [only(objects, "Job")["spec"]["template"]["spec"]
                       for objects in (self.workers, self.save_model,
                                       self.workers_tls)]
+        templates += [job["spec"]["template"]["spec"] for job in k8s.jobs_of(
+            only(self.examples["workers_jobset"], "JobSet"))]
         for pod in templates:
             self.assertIs(pod["automountServiceAccountToken"], False)
             self.assertIs(pod["securityContext"]["runAsNonRoot"], True)
@@ -257,6 +275,16 @@ class OverlaysTest(unittest.TestCase):
                 "requiredDuringSchedulingIgnoredDuringExecution"]
             self.assertEqual(apart["topologyKey"], "kubernetes.io/hostname")
             self.assertTrue(matches(apart["labelSelector"], labels))
+            # Pods that are not ready are being filled again: who lets them go
+            # loses both copies of a part.
+            self.assertEqual(budget.get("unhealthyPodEvictionPolicy",
+                                        "IfHealthyBudget"), "IfHealthyBudget")
+            # The guide names what places the shards, and nothing else.
+            guide = (k8s.ROOT / "deploy/README.md").read_text()
+            self.assertNotIn("topologySpreadConstraints", template["spec"])
+            self.assertEqual(re.findall("(?i)topology.?spread", guide), [])
+            self.assertEqual(re.findall("a required (anti-affinity)", guide),
+                             ["anti-affinity"])
 
     def test_a_handover_fits_into_the_drain(self):
         text = (k8s.ROOT / "server/coordinator/checkpoint_schedule.h").read_text()
@@ -348,6 +376,71 @@ class OverlaysTest(unittest.TestCase):
             name = f"app.kubernetes.io/{key}"
             self.assertEqual(template["metadata"]["labels"][name],
                              labels[name])
+
+    def test_a_worker_that_ends_comes_back_with_its_rank(self):
+        job = only(self.workers, "Job")["spec"]
+        # Restarts of each rank, and not of all together.
+        self.assertGreater(job["backoffLimitPerIndex"], 0)
+        self.assertNotIn("backoffLimit", job)
+        self.assertEqual(job["template"]["spec"]["restartPolicy"], "Never")
+        # A node that is gone never says that its pod has ended.
+        self.assertEqual(job["podReplacementPolicy"], "TerminatingOrFailed")
+        self.assertNotIn("podFailurePolicy", job)
+
+    def test_gangs_are_the_same_workers_in_a_queue(self):
+        job = only(self.workers, "Job")
+        gang = only(self.examples["workers_gang"], "Job")
+        jobset = only(self.examples["workers_jobset"], "JobSet")
+        (member,) = k8s.jobs_of(jobset)
+        queue = "kueue.x-k8s.io/queue-name"
+        self.assertNotIn(queue, job["metadata"]["labels"])
+        self.assertNotIn("suspend", job["spec"])
+        for item in (gang, jobset):
+            self.assertEqual(item["metadata"]["labels"].pop(queue),
+                             "agg-server")
+            # Else pods start before the queue has room for all.
+            self.assertIs(item["spec"].pop("suspend"), True)
+            self.assertEqual(item["metadata"], job["metadata"])
+        self.assertEqual(gang["spec"], job["spec"])
+        self.assertEqual(member["spec"], job["spec"])
+        self.assertEqual(jobset["spec"]["replicatedJobs"][0]["replicas"], 1)
+        self.assertGreater(jobset["spec"]["failurePolicy"]["maxRestarts"], 0)
+
+    def test_the_guides_commands_name_what_is_there(self):
+        guide = (k8s.ROOT / "deploy/README.md").read_text()
+        objects = self.overlays["cpu"]
+        stateful_set = only(objects, "StatefulSet")
+        name = stateful_set["metadata"]["name"]
+        for pattern, there in (
+                (r"delete pdb ([\w-]+)",
+                 [only(objects, "PodDisruptionBudget")["metadata"]["name"]]),
+                (r"scale statefulset/([\w-]+)", [name]),
+                (r"delete pod ([\w-]+) --force --grace-period=0",
+                 [f"{name}-{i}"
+                  for i in range(stateful_set["spec"]["replicas"])]),
+                # As Kubernetes spells it: another key ends no pod.
+                (r"kubectl taint nodes NODE (\S+)",
+                 ["node.kubernetes.io/out-of-service=nodeshutdown:NoExecute",
+                  "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute-"])):
+            with self.subTest(pattern):
+                found = re.findall(pattern, guide)
+                self.assertTrue(found)
+                self.assertLessEqual(set(found), set(there))
+
+    def test_the_guide_has_every_example(self):
+        guide = (k8s.ROOT / "deploy/README.md").read_text()
+        self.assertEqual([name for name in self.examples
+                          if f"`examples/{name}`" not in guide], [])
+        for name in re.findall(r"deploy/k8s/examples/(\w+)", guide):
+            self.assertIn(name, self.examples)
+
+    def test_the_guide_names_the_oldest_version(self):
+        guide = (k8s.ROOT / "deploy/README.md").read_text()
+        self.assertEqual(re.findall(r"Kubernetes ([\d.]+) or newer", guide),
+                         [k8s.VERSIONS[0]])
+        self.assertEqual(
+            re.findall(r"schemas of Kubernetes ([\d., and]+\d)", guide),
+            [f"{k8s.VERSIONS[0]}, {k8s.VERSIONS[1]} and {k8s.VERSIONS[2]}"])
 
     def test_workers_have_the_ranks_that_the_job_expects(self):
         job = only(self.workers, "Job")["spec"]
