@@ -122,6 +122,17 @@ MemoryPlan PlanMemory(int64_t num_elements, int64_t num_rows, DType push_dtype,
   return plan;
 }
 
+void PlanCopies(int64_t num_elements, int64_t num_replica_elements,
+                const OptimizerOptions& optimizer, const MemoryNeeds& needs,
+                MemoryPlan* plan) {
+  plan->host.combined = num_elements * 4;
+  plan->host.incoming = num_replica_elements * 4;
+  plan->host.transfer = TransferBytes(num_elements, num_replica_elements);
+  MemoryUse& compute = plan->device.total() > 0 ? plan->device : plan->host;
+  compute.replica = (1 + OptimizerStateArrays(optimizer)) *
+                    OnDevice(num_replica_elements * 4, needs);
+}
+
 std::string DescribeMemoryPlan(const MemoryPlan& plan) {
   std::string text = DescribeUse(plan.host);
   if (plan.device.total() > 0) {

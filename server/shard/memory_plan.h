@@ -85,6 +85,12 @@ MemoryPlan PlanMemory(int64_t num_elements, int64_t num_rows, DType push_dtype,
                       DType pull_dtype, const OptimizerOptions& optimizer,
                       const MemoryNeeds& needs, int64_t num_successors = 0);
 
+// Adds what second copies take: all float32. The combined gradients are on the
+// host, the replica's arrays where the home's are.
+void PlanCopies(int64_t num_elements, int64_t num_replica_elements,
+                const OptimizerOptions& optimizer, const MemoryNeeds& needs,
+                MemoryPlan* plan);
+
 // "rows 4.0 MiB + master 1.0 MiB = 5.0 MiB", for messages. A device's memory
 // follows in the same form behind "; on the device ".
 std::string DescribeMemoryPlan(const MemoryPlan& plan);

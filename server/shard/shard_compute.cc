@@ -131,17 +131,6 @@ absl::Status WithPlan(const absl::Status& status, const MemoryPlan& plan) {
       status.message(), "; the plan needs ", DescribeMemoryPlan(plan)));
 }
 
-// What second copies take: all float32. The combined gradients are on the host,
-// the replica's arrays where the home's are.
-void PlanCopies(int64_t num_elements, int64_t num_replica_elements,
-                int num_arrays, const MemoryNeeds& needs, MemoryPlan* plan) {
-  plan->host.combined = num_elements * 4;
-  plan->host.incoming = num_replica_elements * 4;
-  plan->host.transfer = TransferBytes(num_elements, num_replica_elements);
-  MemoryUse& compute = plan->device.total() > 0 ? plan->device : plan->host;
-  compute.replica = num_arrays * OnDevice(num_replica_elements * 4, needs);
-}
-
 // Refuses what is far beyond the budget before a million slices are planned,
 // which anybody who may join could ask for. Shards are balanced to within one
 // slice, so that this one has at least so many elements.
@@ -234,8 +223,7 @@ MemoryPlan ShardCompute::PlanRows(int64_t num_rows,
   }
   if (replica_ != nullptr) {
     PlanCopies(layout_->num_elements, replica_->layout()->num_elements,
-               1 + OptimizerStateArrays(options_.optimizer),
-               backend_->memory_needs(num_rows), &plan);
+               options_.optimizer, backend_->memory_needs(num_rows), &plan);
   }
   const auto all_slices = static_cast<int64_t>(layout_->plan.slices.size());
   plan.host.manifest =

@@ -145,6 +145,15 @@ std::vector<SocketAddress> ResolveHost(const Address& address,
 
 namespace {
 
+// "" if it is for that host, a DNS name or an address; else for whom it is.
+std::string WhyNotFor(X509* certificate, const std::string& name) {
+  if (X509_check_host(certificate, name.data(), name.size(), 0, nullptr) == 1 ||
+      X509_check_ip_asc(certificate, name.c_str(), 0) == 1) {
+    return "";
+  }
+  return absl::StrCat("is for ", NamesOf(certificate), " and not for ", name);
+}
+
 // A server may name as many CAs as fit into a message.
 constexpr int kMaxNames = 4;
 
@@ -285,15 +294,9 @@ class Probe {
         return absl::StrCat(which, " cannot be verified with ", target_.tls.ca,
                             ": ", X509_verify_cert_error_string(result));
     }
-    const std::string& name = target_.server_name;
-    if (X509_check_host(certificate, name.data(), name.size(), 0, nullptr) ==
-            1 ||
-        X509_check_ip_asc(certificate, name.c_str(), 0) == 1) {
-      return "";
-    }
-    return absl::StrCat(which, " is for ", NamesOf(certificate),
-                        " and not for ", name,
-                        " (tls.server_name can name another)");
+    const std::string why = WhyNotFor(certificate, target_.server_name);
+    if (why.empty()) return "";
+    return absl::StrCat(which, " ", why, " (tls.server_name can name another)");
   }
 
   // Whether the connection ends where it should begin.
@@ -352,6 +355,12 @@ class Probe {
 };
 
 }  // namespace
+
+std::string WhyNotFor(absl::string_view pem, const std::string& host) {
+  const std::vector<Openssl<X509>> chain = ParseCertificates(pem);
+  if (chain.empty()) return "is no certificate in PEM";
+  return WhyNotFor(chain.front().get(), host);
+}
 
 std::string DiagnoseTls(const TlsTarget& target) {
   const absl::Status files = CheckTlsOptions(target.tls, absl::Now());

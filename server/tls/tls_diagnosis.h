@@ -45,6 +45,10 @@ std::vector<SocketAddress> ResolveHost(const Address& address,
                                        absl::Time deadline,
                                        const Resolver& resolve = nullptr);
 
+// Why the first certificate of a PEM text cannot be shown for that host, a DNS
+// name or an address: "is for a.example and not for b.example"; "": it can.
+std::string WhyNotFor(absl::string_view pem, const std::string& host);
+
 struct TlsTarget {
   std::string address;                      // "host:port"
   std::string server_name;                  // that its certificate must have

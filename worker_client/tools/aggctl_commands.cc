@@ -17,6 +17,7 @@
 #include "worker_client/npz/npz.h"
 #include "worker_client/tools/aggctl_tables.h"
 #include "worker_client/tools/doctor.h"
+#include "worker_client/tools/doctor_config.h"
 #include "worker_client/tools/doctor_facts.h"
 #include "worker_client/tools/pull_model.h"
 #include "worker_client/tools/text_table.h"
@@ -226,6 +227,7 @@ class Session {
   }
 
   AggctlResult Doctor() {
+    if (!flags_.config.empty()) return DoctorOfConfig();
     DoctorFacts facts;
     const AggctlResult result = GatherFacts(flags_, &client_, &facts);
     if (!result.ok()) return result;
@@ -233,8 +235,18 @@ class Session {
     const AggctlResult written =
         Emit(output_,
              flags_.json ? DiagnosisJson(diagnosis) : DiagnosisText(diagnosis));
-    if (!written.ok() || diagnosis.findings.ok()) return written;
-    return {kAggctlUnwell, Summary(diagnosis.findings)};
+    return Judged(written, diagnosis.findings);
+  }
+
+  AggctlResult DoctorOfConfig() {
+    const Findings findings = CheckConfigFile(flags_.config, flags_.parameters,
+                                              ThisMachine(), absl::Now());
+    const AggctlResult written =
+        Emit(output_, flags_.json
+                          ? FindingsJson(findings)
+                          : absl::StrCat(flags_.config, ": ", Summary(findings),
+                                         "\n\n", FindingsText(findings)));
+    return Judged(written, findings);
   }
 
   AggctlResult Pull() {
@@ -269,6 +281,13 @@ class Session {
     Reply reply;
     const AggctlResult result = client_.Ask(method, request, &reply, wait);
     return Show(result, reply, [&] { return text(reply); });
+  }
+
+  // How doctor ends.
+  static AggctlResult Judged(const AggctlResult& written,
+                             const Findings& findings) {
+    if (!written.ok() || findings.ok()) return written;
+    return {kAggctlUnwell, Summary(findings)};
   }
 
   // The reply as JSON, or what `text` makes of it.

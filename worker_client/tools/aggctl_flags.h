@@ -46,6 +46,9 @@ struct AggctlFlags {
   absl::optional<double> learning_rate, adacons_beta;
   absl::optional<int32_t> krum_byzantine_workers, krum_selected;
   absl::optional<bool> force_step_scale;
+  // doctor
+  std::string config;      // "": ask the job
+  int64_t parameters = 0;  // of the model; 0: not known
   // evict
   absl::optional<int32_t> rank;
   std::string reason;

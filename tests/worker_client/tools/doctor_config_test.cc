@@ -1,0 +1,254 @@
+#include "worker_client/tools/doctor_config.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <fstream>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/base/file_descriptor.h"
+#include "tests/server/tls/test_certificates.h"
+
+namespace agg {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr int64_t kGibibyte = int64_t{1} << 30;
+
+// A loopback port that somebody listens on.
+class TakenPort {
+ public:
+  TakenPort() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    auto* const any = reinterpret_cast<sockaddr*>(&address);
+    EXPECT_EQ(bind(socket_.get(), any, size), 0);
+    EXPECT_EQ(listen(socket_.get(), 1), 0);
+    EXPECT_EQ(getsockname(socket_.get(), any, &size), 0);
+    port_ = ntohs(address.sin_port);
+  }
+
+  int port() const { return port_; }
+
+ private:
+  const FileDescriptor socket_;
+  int port_ = 0;
+};
+
+// A port that was free a moment ago.
+int FreePort() { return TakenPort().port(); }
+
+class DoctorConfigTest : public testing::Test {
+ protected:
+  DoctorConfigTest() : folder_(testing::TempDir() + "doctor_config_XXXXXX") {
+    EXPECT_NE(mkdtemp(&folder_[0]), nullptr);
+  }
+
+  std::string Write(const std::string& name, const std::string& text,
+                    mode_t mode = 0600) {
+    const std::string path = absl::StrCat(folder_, "/", name);
+    std::ofstream(path) << text;
+    EXPECT_EQ(chmod(path.c_str(), mode), 0);
+    return path;
+  }
+
+  // Of a valid job of one shard on a free port, with `more` behind it.
+  Findings Check(const std::string& more, int64_t parameters = 0,
+                 int64_t granted = 4 * kGibibyte) {
+    return CheckConfigFile(
+        Write("job.textproto",
+              absl::StrCat("workers: 2 learning_rate { rate: 0.1 } ", more)),
+        parameters, {granted, "cgroup limit"}, absl::Now());
+  }
+  Findings CheckOn(int port, const std::string& more) {
+    return Check(absl::StrCat("shards: '127.0.0.1:", port, "' ", more));
+  }
+  std::string TextOn(const std::string& more) {
+    return FindingsText(CheckOn(FreePort(), more));
+  }
+
+  std::string folder_;
+};
+
+TEST_F(DoctorConfigTest, NothingIsWrong) {
+  const Findings findings = CheckOn(FreePort(), "");
+  EXPECT_TRUE(findings.ok()) << FindingsText(findings);
+  EXPECT_THAT(
+      FindingsText(findings),
+      HasSubstr("note     each of 1 shard here may plan 3276 MiB of the "
+                "4096 MiB (cgroup limit) there are\n"));
+}
+
+TEST_F(DoctorConfigTest, WhatTheServerWouldRefuse) {
+  EXPECT_THAT(TextOn("lease_seconds: -1 wrokers: 2"),
+              AllOf(HasSubstr("error    lease_seconds is -1; allowed: "),
+                    HasSubstr("job.textproto:1:"), HasSubstr("wrokers")));
+  const Findings missing =
+      CheckConfigFile(folder_ + "/none", 0, {0, "unknown"}, absl::Now());
+  EXPECT_THAT(FindingsText(missing),
+              AllOf(HasSubstr("error    --config is "),
+                    HasSubstr("No such file or directory")));
+}
+
+TEST_F(DoctorConfigTest, PortsThatAreTaken) {
+  const TakenPort taken;
+  EXPECT_THAT(
+      FindingsText(CheckOn(taken.port(), "")),
+      HasSubstr(absl::StrCat("error    shards[0] is \"127.0.0.1:", taken.port(),
+                             "\": nobody can listen on port ", taken.port(),
+                             " of 127.0.0.1 here: Address already in use\n")));
+  EXPECT_THAT(
+      TextOn(absl::StrCat("metrics { port: ", taken.port(), " }")),
+      HasSubstr(absl::StrCat("error    metrics.port: nobody can listen on "
+                             "port ",
+                             taken.port())));
+}
+
+// A name of the domain that is never there (RFC 6761).
+TEST_F(DoctorConfigTest, AddressesThatAreNobodysOrElsewhere) {
+  const Findings findings =
+      Check("shards: 'nobody.invalid:50051' security { insecure: true }");
+  EXPECT_THAT(FindingsText(findings),
+              AllOf(HasSubstr("error    shards[0] is "
+                              "\"nobody.invalid:50051\": the host cannot be "
+                              "looked up"),
+                    HasSubstr("note     none of the shards has an address of "
+                              "this machine")));
+  // One of those for documents (RFC 5737).
+  EXPECT_THAT(FindingsText(Check("shards: '192.0.2.1:50051'")),
+              HasSubstr("error    shards are beyond loopback "
+                        "(192.0.2.1:50051), without security.tls\n"));
+}
+
+TEST_F(DoctorConfigTest, FoldersAndFiles) {
+  const std::string file = Write("file", "");
+  EXPECT_THAT(
+      TextOn(absl::StrCat("checkpoint { path: '", folder_,
+                          "/none' } round_log { path: '", file, "/rounds' } ")),
+      AllOf(HasSubstr("error    checkpoint.path is \"" + folder_ +
+                      "/none\": No such file or directory\n"),
+            HasSubstr("error    the folder of round_log.path is \"" + file +
+                      "\": it is no folder\n")));
+  EXPECT_THAT(TextOn(absl::StrCat("checkpoint { path: '", folder_,
+                                  "' restore_job: 'other' }")),
+              HasSubstr("error    checkpoint.restore_job is \"other\": " +
+                        folder_ + "/other: No such file or directory\n"));
+  EXPECT_TRUE(CheckOn(FreePort(), absl::StrCat("checkpoint { path: '", folder_,
+                                               "' } round_log { path: '",
+                                               folder_, "/rounds' }"))
+                  .ok());
+}
+
+// Root may write everywhere, and is another user while it asks.
+TEST_F(DoctorConfigTest, AFolderThatThisUserMayNotWrite) {
+  ASSERT_EQ(chmod(folder_.c_str(), 0755), 0);
+  const std::string sealed = folder_ + "/sealed";
+  ASSERT_EQ(mkdir(sealed.c_str(), 0555), 0);
+  const std::string config =
+      Write("job.textproto",
+            absl::StrCat("shards: '127.0.0.1:", FreePort(), "' workers: 2 ",
+                         "learning_rate { rate: 0.1 } checkpoint { path: '",
+                         sealed, "' }"),
+            0644);
+  const uid_t user = geteuid();
+  constexpr uid_t kNobody = 65534;
+  if (user == 0) {
+    ASSERT_EQ(seteuid(kNobody), 0);
+  }
+  const Findings findings =
+      CheckConfigFile(config, 0, {kGibibyte, "MemTotal"}, absl::Now());
+  ASSERT_EQ(seteuid(user), 0);
+  EXPECT_THAT(FindingsText(findings),
+              HasSubstr("may not read and write: Permission denied"));
+}
+
+TEST_F(DoctorConfigTest, FilesOfTokens) {
+  const std::string secret = "0123456789abcdef0123456789abcdef";
+  const std::string open = Write("open", secret + "\n", 0644);
+  const std::string broken = Write("broken", secret + "\x01\n");
+  const std::string text = TextOn(absl::StrCat(
+      "security { shard_token_file: '", open, "' identities { name: 'a' ",
+      "roles: 'admin' token_file: '", broken, "' } identities { name: 'b' ",
+      "roles: 'worker' token_file: '", folder_, "/none' } denied_file: '",
+      folder_, "/denied' }"));
+  EXPECT_THAT(
+      text,
+      AllOf(HasSubstr("warning  security.shard_token_file is \"" + open +
+                      "\": others than its owner may read it (mode 0644)\n"),
+            HasSubstr("error    security.identities[0].token_file is \"" +
+                      broken + "\": line 1 "),
+            HasSubstr("error    security.identities[1].token_file is \"" +
+                      folder_ + "/none\": No such file or directory\n"),
+            HasSubstr("error    security.denied_file is "),
+            Not(HasSubstr(secret))));
+}
+
+TEST_F(DoctorConfigTest, FilesOfTls) {
+  TestCa ca;
+  TestRequest request;
+  request.to = absl::Now() + absl::Hours(24 * 30);
+  ca.Issue("good", request);
+  request.names = "DNS:elsewhere.example";
+  request.to = absl::Now() + absl::Hours(24);
+  ca.Issue("other", request);
+  const auto text_of = [&](const std::string& name) {
+    return TextOn(absl::StrCat(
+        "security { tls { certificate: '", ca.path(name + ".pem"), "' key: '",
+        ca.path(name + ".key"), "' client_ca: '", ca.ca(), "' } }"));
+  };
+  EXPECT_THAT(text_of("good"), Not(HasSubstr("security.tls.certificate")));
+  EXPECT_THAT(
+      text_of("other"),
+      AllOf(HasSubstr("warning  security.tls.certificate is \"" +
+                      ca.path("other.pem") + "\": it ends on "),
+            HasSubstr(
+                "it is for DNS:elsewhere.example and not for 127.0.0.1, the "
+                "host of shard 0\n")));
+  ASSERT_EQ(chmod(ca.path("good.key").c_str(), 0600), 0);
+  EXPECT_THAT(text_of("good"), Not(HasSubstr("security.tls.key")));
+  ASSERT_EQ(chmod(ca.path("good.key").c_str(), 0640), 0);
+  EXPECT_THAT(text_of("good"), HasSubstr("warning  security.tls.key is "));
+  EXPECT_THAT(text_of("none"),
+              HasSubstr("error    security.tls.certificate is "));
+}
+
+TEST_F(DoctorConfigTest, MemoryOfTheMachineAndOfThePlan) {
+  // 8 bytes of rows, 4 of weights, 12 of snapshots for each parameter.
+  const int64_t parameters = 100'000'000;
+  const std::string shard =
+      absl::StrCat("shards: '127.0.0.1:", FreePort(), "' ");
+  EXPECT_THAT(FindingsText(Check(shard, parameters)),
+              HasSubstr("note     the plan of a shard with all 2 workers: rows "
+                        "762.9 MiB + master 381.5 MiB + snapshots 1144.4 MiB"));
+  EXPECT_THAT(FindingsText(Check(shard, parameters, 2 * kGibibyte)),
+              HasSubstr("error    memory_budget_bytes is "));
+  EXPECT_THAT(
+      FindingsText(
+          Check(absl::StrCat(shard, "memory_budget_bytes: ", 5 * kGibibyte))),
+      HasSubstr("error    memory_budget_bytes is 5368709120 (5120 MiB), of 1 "
+                "shard here; this machine or container grants 4096 MiB "
+                "(cgroup limit)\n"));
+  // Each fits into 80% of it, and both do not.
+  EXPECT_THAT(
+      FindingsText(Check(absl::StrCat(shard, "shards: '127.0.0.1:", FreePort(),
+                                      "' replication: 'none' "),
+                         2 * parameters, 3 * kGibibyte)),
+      HasSubstr("error    the plans of 2 shards here, "));
+}
+
+}  // namespace
+}  // namespace agg
