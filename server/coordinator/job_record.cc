@@ -214,32 +214,28 @@ CombineState StateToGoOnWith(const JobRecord& record, const CombineOptions& now,
 
 namespace {
 
-RowOrigin OriginOf(const RoundResult& outcome, const UsedRow& used) {
-  for (const auto& [session, attempt] : outcome.attempts) {
-    if (session == used.session) return {session, attempt, {}};
-  }
-  return RowOrigin();
-}
-
-void AddRow(int32_t rank, const RowOrigin& origin, RoundReport* report) {
-  RowInfo row;
+void AddRow(int32_t rank, const std::pair<uint64_t, uint32_t>& attempt,
+            RoundReport* report) {
+  ReportedRow row;
   row.rank = rank;
-  report->rows.push_back(row);
-  report->origins.push_back(origin);
+  row.session = attempt.first;
+  row.attempt = attempt.second;
+  report->rows.push_back(std::move(row));
 }
 
 void AddRows(const RoundResult& outcome,
              const std::map<int32_t, UsedRow>& used_rows, RoundReport* report) {
   for (const int32_t rank : outcome.ranks) {
+    std::pair<uint64_t, uint32_t> known;
     const auto used = used_rows.find(rank);
-    AddRow(
-        rank,
-        used == used_rows.end() ? RowOrigin() : OriginOf(outcome, used->second),
-        report);
+    for (const auto& attempt : outcome.attempts) {
+      const bool is_its =
+          used != used_rows.end() && attempt.first == used->second.session;
+      if (is_its) known = attempt;
+    }
+    AddRow(rank, known, report);
   }
-  for (const int32_t rank : outcome.excluded_ranks) {
-    AddRow(rank, RowOrigin(), report);
-  }
+  for (const int32_t rank : outcome.excluded_ranks) AddRow(rank, {}, report);
 }
 
 }  // namespace

@@ -342,29 +342,25 @@ RoundReport RoundEngine::Begin(
   by_offer_.assign(static_cast<size_t>(peers_->size()), false);
   shard_seconds_.clear();
   rows_.clear();
-  row_crc32c_.clear();
   row_infos_.clear();
-  for (const auto& [rank, contribution] : contributions) {
-    rows_.push_back({rank, contribution.session, contribution.attempt});
-    row_crc32c_.push_back(contribution.row_crc32c);
-    row_infos_.push_back(contribution.info.row);
-  }
-  // The statistics of a round that fails before Grams have come are made of one
-  // tensor of zeros.
-  input_ = CompactRound(row_infos_,
-                        {GramMatrix(static_cast<int>(row_infos_.size()))});
   RoundReport report;
   report.epoch = epoch_;
   report.round = round;
   report.version = round + 1;
   report.combination = NamesOf(combine_);
-  report.rows = row_infos_;
   for (const auto& [rank, contribution] : contributions) {
-    report.origins.push_back(
-        {contribution.session, contribution.attempt, contribution.row_crc32c});
-    report.parameters_digests.push_back(contribution.info.parameters_digest);
-    report.absent_tensors.push_back(contribution.info.absent_tensors);
+    const CommitInfo& info = contribution.info;
+    rows_.push_back({rank, contribution.session, contribution.attempt});
+    row_infos_.push_back(info.row);
+    report.rows.push_back({info.row, contribution.session, contribution.attempt,
+                           contribution.row_crc32c, info.parameters_digest,
+                           info.absent_tensors, absl::ZeroDuration(),
+                           info.traceparent});
   }
+  // The statistics of a round that fails before Grams have come are made of one
+  // tensor of zeros.
+  input_ = CompactRound(row_infos_,
+                        {GramMatrix(static_cast<int>(row_infos_.size()))});
   return report;
 }
 
@@ -509,7 +505,8 @@ bool RoundEngine::DropIncomplete(const std::vector<PhaseResult>& results,
     // A shard that names incomplete ranks sends no checksums.
     const std::vector<uint32_t>& landed = results[shard].row_crc32c;
     for (size_t i = 0; i < landed.size() && i < asked.size(); ++i) {
-      const std::vector<uint32_t>& committed = row_crc32c_[asked[i]];
+      const std::vector<uint32_t>& committed =
+          report->rows[asked[i]].row_crc32c;
       if (committed.empty() || committed[shard] == landed[i]) continue;
       const int32_t rank = rows_[asked[i]].rank;
       LogWarningOf(absl::StrCat("other bytes ", shard, " ", rank), "round ",

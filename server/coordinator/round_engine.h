@@ -360,8 +360,6 @@ class RoundEngine {
   CompactedRound input_;
   std::vector<RowInfo> row_infos_;  // committed
   std::vector<RoundRow> rows_;      // parallel to row_infos_
-  // What their commits say about their bytes; parallel to rows_.
-  std::vector<std::vector<uint32_t>> row_crc32c_;
   std::vector<int> closed_;  // indices of the rows that the round has
   CloseOffers offers_;       // of the round in execution
   // Shards, by ordinal, whose offer was taken: they close the round with the

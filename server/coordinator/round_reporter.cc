@@ -25,18 +25,15 @@ namespace agg {
 
 namespace {
 
-// In the order of the ranks, which is that of RoundReport::rows.
-std::vector<absl::Duration> CommitDelays(
-    const std::map<int32_t, Contribution>& contributions) {
+void SetCommitDelays(const std::map<int32_t, Contribution>& contributions,
+                     RoundReport* report) {
   absl::Time first = absl::InfiniteFuture();
   for (const auto& [rank, contribution] : contributions) {
     first = std::min(first, contribution.committed_at);
   }
-  std::vector<absl::Duration> delays;
-  for (const auto& [rank, contribution] : contributions) {
-    delays.push_back(contribution.committed_at - first);
+  for (ReportedRow& row : report->rows) {
+    row.commit_delay = contributions.at(row.rank).committed_at - first;
   }
-  return delays;
 }
 
 // Excluded ranks include those of incomplete and partial rows and of outliers;
@@ -194,12 +191,9 @@ std::string Remarks(const RoundReport& report) {
 std::vector<int32_t> AbsentTensors(const RoundReport& report,
                                    const std::vector<int32_t>& ranks) {
   std::optional<std::string> absent;
-  for (size_t i = 0; i < report.rows.size(); ++i) {
-    if (!std::binary_search(ranks.begin(), ranks.end(), report.rows[i].rank)) {
-      continue;
-    }
-    const std::string lacks =
-        i < report.absent_tensors.size() ? report.absent_tensors[i] : "";
+  for (const ReportedRow& row : report.rows) {
+    if (!std::binary_search(ranks.begin(), ranks.end(), row.rank)) continue;
+    const std::string& lacks = row.absent_tensors;
     if (!absent.has_value()) absent = lacks;
     absent->resize(std::min(absent->size(), lacks.size()));
     for (size_t byte = 0; byte < absent->size(); ++byte) {
@@ -226,11 +220,8 @@ void CompleteReport(const ClosingRound& round, absl::Time finished_at,
                     remarks);
   }
   report->durations.wait = round.waited;
-  report->commit_delays = CommitDelays(round.contributions);
+  SetCommitDelays(round.contributions, report);
   report->finished_at = finished_at;
-  for (const auto& [rank, contribution] : round.contributions) {
-    report->traceparents.push_back(contribution.info.traceparent);
-  }
 }
 
 RoundResult OutcomeOf(const RoundReport& report) {

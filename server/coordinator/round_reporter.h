@@ -28,8 +28,8 @@ namespace agg {
 // its report and of the commits that it was made of.
 
 // Adds to the engine's report what only the coordinator knows: how long the
-// round waited, when each row was committed and with which traceparent (in the
-// order of report->rows), when it ended, and remarks in its message.
+// round waited, when each row was committed, when the round ended, and remarks
+// in its message.
 void CompleteReport(const ClosingRound& round, absl::Time finished_at,
                     RoundReport* report);
 

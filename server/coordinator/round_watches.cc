@@ -67,11 +67,10 @@ std::string ReplicaGroups::Text() const {
 
 ReplicaGroups GroupReplicas(const RoundReport& report) {
   std::map<uint32_t, std::vector<int32_t>> by_digest;
-  const size_t num_rows =
-      std::min(report.rows.size(), report.parameters_digests.size());
-  for (size_t i = 0; i < num_rows; ++i) {
-    const uint32_t digest = report.parameters_digests[i];
-    if (digest != 0) by_digest[digest].push_back(report.rows[i].rank);
+  for (const ReportedRow& row : report.rows) {
+    if (row.parameters_digest != 0) {
+      by_digest[row.parameters_digest].push_back(row.rank);
+    }
   }
   ReplicaGroups replicas;
   for (auto& entry : by_digest) {

@@ -34,7 +34,7 @@ struct ReplicaGroups {
   std::string Text() const;
 };
 
-// Groups the workers by the report's parameters_digests.
+// Groups the workers by the parameters_digest of their rows.
 ReplicaGroups GroupReplicas(const RoundReport& report);
 
 // Whether workers that step the parameters themselves still have the same ones.

@@ -161,14 +161,9 @@ void CountOutliers(const MetricsOptions& options, const OutlierReport& outliers,
 
 void AddDelays(const MetricsOptions& options, const RoundReport& report,
                RoundState* state) {
-  const size_t num_rows =
-      std::min(report.rows.size(), report.commit_delays.size());
-  for (size_t i = 0; i < num_rows; ++i) {
-    double* total =
-        TotalOf(options, report.rows[i].rank, &state->delay_seconds_by_rank);
-    if (total != nullptr) {
-      *total += absl::ToDoubleSeconds(report.commit_delays[i]);
-    }
+  for (const ReportedRow& row : report.rows) {
+    double* total = TotalOf(options, row.rank, &state->delay_seconds_by_rank);
+    if (total != nullptr) *total += absl::ToDoubleSeconds(row.commit_delay);
   }
 }
 

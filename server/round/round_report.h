@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "server/base/job_phase.h"
 #include "server/combine/decision.h"
+#include "server/combine/gram_matrix.h"
 #include "server/combine/statistics.h"
 #include "server/round/combination_names.h"
 #include "server/round/shard_seconds.h"
@@ -67,11 +68,17 @@ struct NarrowedVersion {
   bool worth_saying() const { return num_infinite > 0 || has_vanished(); }
 };
 
-// Whose bytes a committed row is (CommitRequest of proto/agg.proto).
-struct RowOrigin {
+// A committed row: what a rule knows of it, and what its Commit said
+// (CommitRequest of proto/agg.proto).
+struct ReportedRow : RowInfo {
   uint64_t session = 0;  // 0: not known
   uint32_t attempt = 0;
   std::vector<uint32_t> row_crc32c;  // by ordinal; empty: not sent
+  // Digest of the parameters that it was computed on (P49); 0: not sent.
+  uint32_t parameters_digest = 0;
+  std::string absent_tensors;
+  absl::Duration commit_delay;  // after the round's first commit
+  std::string traceparent;      // W3C; "": none
 };
 
 // One round, as decided. Sent to the observer after publication.
@@ -83,15 +90,10 @@ struct RoundReport {
   // Made from the job's record after a recovery, for the round log alone: the
   // report may be lost with its coordinator. It lacks all numbers.
   bool restored = false;
-  bool applied = false;            // false: skipped
-  std::string message;             // why skipped, fallbacks
-  CombinationNames combination;    // in effect in the round
-  std::vector<RowInfo> rows;       // committed
-  std::vector<RowOrigin> origins;  // per row
-  // Per row: of the parameters that it was computed on (P49); 0: not sent.
-  std::vector<uint32_t> parameters_digests;
-  // Per row: which tensors it lacks, as CommitRequest.absent_tensors.
-  std::vector<std::string> absent_tensors;
+  bool applied = false;           // false: skipped
+  std::string message;            // why skipped, fallbacks
+  CombinationNames combination;   // in effect in the round
+  std::vector<ReportedRow> rows;  // committed
   // Committed rows that are left out; they are among rows, and among
   // decision.excluded_ranks. Ascending.
   std::vector<IncompleteRow> incomplete_rows;
@@ -102,15 +104,12 @@ struct RoundReport {
   NarrowedVersion narrowed;                       // likewise
   // Whether the message names decision.equal_ranks: once in a while is enough.
   bool says_equal_rows = false;
-  std::vector<absl::Duration> commit_delays;  // per row: after the first commit
   double loss = 0.0;  // mean over rows that sent one, by examples; or NaN
   Decision decision;  // next_state is empty here
   RoundStatistics statistics;
   PhaseDurations durations;
   absl::Time finished_at;                   // published on all shards
   std::vector<ShardSeconds> shard_seconds;  // by ordinal
-  // Per row: the W3C traceparent of its Commit; "": none.
-  std::vector<std::string> traceparents;
 };
 
 // One worker as the coordinator sees it.

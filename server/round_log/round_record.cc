@@ -75,7 +75,7 @@ void AddRows(const RoundReport& report, v1::RoundLogRecord* record) {
   const RoundStatistics& statistics = report.statistics;
   const std::vector<int32_t>& excluded = report.decision.excluded_ranks;
   for (size_t i = 0; i < report.rows.size(); ++i) {
-    const RowInfo& info = report.rows[i];
+    const ReportedRow& info = report.rows[i];
     v1::LoggedRow* row = record->add_rows();
     row->set_rank(info.rank);
     row->set_examples(info.examples);
@@ -83,23 +83,15 @@ void AddRows(const RoundReport& report, v1::RoundLogRecord* record) {
     row->set_loss_scale(info.loss_scale);
     row->set_excluded(std::count(excluded.begin(), excluded.end(), info.rank) !=
                       0);
-    if (i < report.commit_delays.size()) {
-      row->set_commit_delay_seconds(
-          absl::ToDoubleSeconds(report.commit_delays[i]));
-    }
+    row->set_commit_delay_seconds(absl::ToDoubleSeconds(info.commit_delay));
     row->set_norm(At(statistics.row_norms, i));
     row->set_mean_cosine(At(statistics.mean_cosines, i));
     row->set_coefficient(At(statistics.row_coefficients, i));
-    if (i < report.traceparents.size()) {
-      row->set_traceparent(report.traceparents[i]);
-    }
-    if (i < report.origins.size()) {
-      const RowOrigin& origin = report.origins[i];
-      row->set_session(origin.session);
-      row->set_attempt(origin.attempt);
-      row->mutable_row_crc32c()->Add(origin.row_crc32c.begin(),
-                                     origin.row_crc32c.end());
-    }
+    row->set_traceparent(info.traceparent);
+    row->set_session(info.session);
+    row->set_attempt(info.attempt);
+    row->mutable_row_crc32c()->Add(info.row_crc32c.begin(),
+                                   info.row_crc32c.end());
   }
 }
 
@@ -224,22 +216,21 @@ namespace {
 
 void SetRows(const v1::RoundLogRecord& record, RoundReport* report) {
   for (const v1::LoggedRow& row : record.rows()) {
-    RowInfo info;
+    ReportedRow info;
     info.rank = row.rank();
     info.examples = row.examples();
     info.accumulation = row.accumulation();
     info.loss_scale = row.loss_scale();
-    report->rows.push_back(info);
+    info.session = row.session();
+    info.attempt = row.attempt();
+    info.row_crc32c.assign(row.row_crc32c().begin(), row.row_crc32c().end());
+    info.commit_delay = absl::Seconds(row.commit_delay_seconds());
+    info.traceparent = row.traceparent();
+    report->rows.push_back(std::move(info));
     if (row.excluded()) report->decision.excluded_ranks.push_back(row.rank());
-    report->commit_delays.push_back(absl::Seconds(row.commit_delay_seconds()));
     report->statistics.row_norms.push_back(row.norm());
     report->statistics.mean_cosines.push_back(row.mean_cosine());
     report->statistics.row_coefficients.push_back(row.coefficient());
-    report->traceparents.push_back(row.traceparent());
-    report->origins.push_back(
-        {row.session(),
-         row.attempt(),
-         {row.row_crc32c().begin(), row.row_crc32c().end()}});
   }
 }
 

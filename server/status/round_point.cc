@@ -133,19 +133,18 @@ void SetRows(const RoundReport& report, RoundPoint* point) {
   point->num_excluded =
       static_cast<int64_t>(report.decision.excluded_ranks.size());
   absl::Duration longest = -absl::InfiniteDuration();
-  for (size_t i = 0; i < report.rows.size(); ++i) {
-    const RowInfo& row = report.rows[i];
+  for (const ReportedRow& row : report.rows) {
     if (report.applied && !IsExcluded(report.decision, row.rank)) {
       point->examples += std::max<int64_t>(row.examples, 0);
     }
-    if (i < report.commit_delays.size() && report.commit_delays[i] > longest) {
-      longest = report.commit_delays[i];
+    if (row.commit_delay > longest) {
+      longest = row.commit_delay;
       point->last_rank = row.rank;
       point->max_delay_seconds = absl::ToDoubleSeconds(longest);
     }
-    if (i < report.traceparents.size() && !report.traceparents[i].empty() &&
+    if (!row.traceparent.empty() &&
         point->traceparents.size() < kMaxTraceparents) {
-      point->traceparents.emplace_back(row.rank, report.traceparents[i]);
+      point->traceparents.emplace_back(row.rank, row.traceparent);
     }
   }
 }

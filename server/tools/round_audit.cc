@@ -34,17 +34,12 @@ AuditedRound RoundOf(const RoundReport& report, const std::string& where) {
   round.version = report.version;
   round.restored = report.restored;
   const std::vector<int32_t>& excluded = report.decision.excluded_ranks;
-  for (size_t i = 0; i < report.rows.size(); ++i) {
-    AuditedRow row;
-    row.rank = report.rows[i].rank;
-    row.included = report.applied && std::find(excluded.begin(), excluded.end(),
-                                               row.rank) == excluded.end();
-    if (i < report.origins.size()) {
-      row.session = report.origins[i].session;
-      row.attempt = report.origins[i].attempt;
-      row.crc32c = report.origins[i].row_crc32c;
-    }
-    round.rows.push_back(std::move(row));
+  for (const ReportedRow& row : report.rows) {
+    const bool included =
+        report.applied &&
+        std::find(excluded.begin(), excluded.end(), row.rank) == excluded.end();
+    round.rows.push_back(
+        {row.rank, row.session, row.attempt, row.row_crc32c, included});
   }
   return round;
 }

@@ -462,13 +462,12 @@ TEST(RestoredRoundsTest, WhatWasNotReportedIsMadeAgain) {
   EXPECT_EQ(report.version, 6u);
   EXPECT_EQ(report.message, "excluded");
   ASSERT_EQ(report.rows.size(), 3u);
-  ASSERT_EQ(report.origins.size(), 3u);
   EXPECT_EQ(report.rows[0].rank, 0);
-  EXPECT_EQ(report.origins[0].session, 4096u);
-  EXPECT_EQ(report.origins[0].attempt, 3u);
+  EXPECT_EQ(report.rows[0].session, 4096u);
+  EXPECT_EQ(report.rows[0].attempt, 3u);
   // The rank has another session by now.
   EXPECT_EQ(report.rows[1].rank, 2);
-  EXPECT_EQ(report.origins[1].session, 0u);
+  EXPECT_EQ(report.rows[1].session, 0u);
   EXPECT_EQ(report.rows[2].rank, 1);
   EXPECT_EQ(report.decision.excluded_ranks, std::vector<int32_t>{1});
 }

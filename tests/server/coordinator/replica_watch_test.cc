@@ -131,7 +131,7 @@ ReplicaGroups Of(const std::vector<std::pair<int32_t, uint32_t>>& rows) {
   for (const auto& row : rows) {
     report.rows.emplace_back();
     report.rows.back().rank = row.first;
-    report.parameters_digests.push_back(row.second);
+    report.rows.back().parameters_digest = row.second;
   }
   return GroupReplicas(report);
 }

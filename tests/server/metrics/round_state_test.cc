@@ -30,7 +30,7 @@ RoundReport Report(const std::vector<int32_t>& ranks) {
   RoundReport report;
   report.applied = true;
   for (const int32_t rank : ranks) {
-    RowInfo row;
+    ReportedRow row;
     row.rank = rank;
     row.examples = 10 * (rank + 1);
     report.rows.push_back(row);
@@ -165,8 +165,8 @@ TEST(RoundStateTest, AddsUpHowLateEachWorkerWas) {
   MetricsOptions options;
   options.max_workers = 3;
   RoundReport report = Report({0, 2, 7});
-  report.commit_delays = {absl::ZeroDuration(), absl::Milliseconds(250),
-                          absl::Seconds(9)};
+  report.rows[1].commit_delay = absl::Milliseconds(250);
+  report.rows[2].commit_delay = absl::Seconds(9);
   const RoundState once =
       NextRoundState(options, InitialRoundState(options), report, kNow);
   EXPECT_THAT(once.delay_seconds_by_rank, ElementsAre(0.0, 0.0, 0.25));

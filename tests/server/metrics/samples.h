@@ -30,12 +30,12 @@ inline MetricsOptions Options() {
 inline RoundReport Report() {
   RoundReport report;
   report.epoch = 1700000000123456;
-  report.commit_delays = {absl::ZeroDuration(), absl::Milliseconds(125)};
   report.applied = true;
   report.loss = 0.75;
   report.rows.resize(2);
   report.rows[0].examples = 3;
   report.rows[1].rank = 1;
+  report.rows[1].commit_delay = absl::Milliseconds(125);
   report.rows[1].examples = 4;
   Decision& decision = report.decision;
   decision.scheduled_learning_rate = 0.05;

@@ -47,13 +47,16 @@ inline RoundReport SomeRound(uint64_t round) {
     report.rows[i].examples = 8 + i;
     report.rows[i].accumulation = 1 + i;
     report.rows[i].loss_scale = i == 1 ? 1024.0 : 1.0;
+    report.rows[i].session = 4096 + i;
   }
-  report.commit_delays = {absl::ZeroDuration(), absl::Milliseconds(250),
-                          absl::Milliseconds(125)};
-  report.traceparents = {
-      "", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", ""};
+  report.rows[1].attempt = 2;
+  report.rows[1].commit_delay = absl::Milliseconds(250);
+  report.rows[2].commit_delay = absl::Milliseconds(125);
+  report.rows[1].traceparent =
+      "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+  report.rows[0].row_crc32c = {7, 8};
+  report.rows[2].row_crc32c = {9, 0};
   report.history = 1700000000000000;
-  report.origins = {{4096, 0, {7, 8}}, {4097, 2, {}}, {4098, 0, {9, 0}}};
   report.loss = 0.75;
   Decision& decision = report.decision;
   decision.excluded_ranks = {5};

@@ -93,7 +93,10 @@ class CoordinatorServiceTest : public ::testing::Test {
 
   void OnRound(const RoundReport& report) {
     MutexLock lock(&mutex_);
-    traceparents_.push_back(report.traceparents);
+    traceparents_.emplace_back();
+    for (const ReportedRow& row : report.rows) {
+      traceparents_.back().push_back(row.traceparent);
+    }
     reported_.NotifyAll();
   }
   // Those of the round's rows. Waits for the round's report, which comes after

@@ -43,7 +43,8 @@ RoundReport Round(uint64_t round, uint64_t made = kEpoch,
   report.rows.resize(kRanks);
   for (int rank = 0; rank < kRanks; ++rank) {
     report.rows[rank].rank = rank;
-    report.origins.push_back({kFirstSession + rank, 0, Sums(rank, round)});
+    report.rows[rank].session = kFirstSession + rank;
+    report.rows[rank].row_crc32c = Sums(rank, round);
   }
   return report;
 }
@@ -51,7 +52,7 @@ RoundReport Round(uint64_t round, uint64_t made = kEpoch,
 RoundReport Restored(uint64_t round, uint64_t made, uint64_t history) {
   RoundReport report = Round(round, made, history);
   report.restored = true;
-  for (RowOrigin& origin : report.origins) origin.row_crc32c.clear();
+  for (ReportedRow& row : report.rows) row.row_crc32c.clear();
   return report;
 }
 
@@ -137,12 +138,13 @@ TEST_F(AuditFilesTest, ALeftOutRowThatItsWorkerKnowsOf) {
 TEST_F(AuditFilesTest, ARowThatCountsTwice) {
   Make(3);
   rounds[1].rows.push_back(rounds[1].rows[2]);
-  rounds[1].origins.push_back({5000, 0, {}});
+  rounds[1].rows.back().session = 5000;
+  rounds[1].rows.back().row_crc32c.clear();
   EXPECT_THAT(Violations(),
               ElementsAre(AllOf(HasSubstr("audited.binlog, record 2"),
                                 HasSubstr("rank 2 is twice in round 1"))));
+  rounds[1].rows.back() = rounds[1].rows[2];
   rounds[1].rows.back().rank = 3;
-  rounds[1].origins.back() = rounds[1].origins[2];
   EXPECT_THAT(Violations(),
               Contains(HasSubstr("session 4098, attempt 0 is twice")));
 }
@@ -162,7 +164,7 @@ TEST_F(AuditFilesTest, AVersionThatIsMadeTwice) {
 // A gradient that a version takes again from the round before.
 TEST_F(AuditFilesTest, AGradientOfAnotherRound) {
   Make(3);
-  rounds[2].origins[1] = rounds[1].origins[1];
+  rounds[2].rows[1] = rounds[1].rows[1];
   EXPECT_THAT(Violations(),
               ElementsAre(AllOf(HasSubstr("rank1.log:3"),
                                 HasSubstr("another CRC32C in"),
@@ -191,7 +193,6 @@ TEST_F(AuditFilesTest, TheLastVersionIsLost) {
 TEST_F(AuditFilesTest, ARowThatIsLost) {
   Make(3);
   rounds[1].rows.pop_back();
-  rounds[1].origins.pop_back();
   EXPECT_THAT(Violations(),
               ElementsAre(AllOf(HasSubstr("rank2.log:2"),
                                 HasSubstr("session 4098, attempt 0 is lost"),
@@ -211,7 +212,7 @@ TEST_F(AuditFilesTest, ARewind) {
   // From version 5 back to 3, and on; the workers do their rounds again.
   for (uint64_t round = 3; round < 6; ++round) {
     rounds.push_back(Round(round, 2000, 2000));
-    for (RowOrigin& origin : rounds.back().origins) origin.attempt = 1;
+    for (ReportedRow& row : rounds.back().rows) row.attempt = 1;
     for (int rank = 0; rank < kRanks; ++rank) {
       told[rank].push_back(Told(rank, round, 2000));
       told[rank].back().row.attempt = 1;
@@ -260,10 +261,11 @@ TEST_F(AuditFilesTest, ARecordThatWasRestored) {
   rounds.push_back(after);
   EXPECT_THAT(Violations(), IsEmpty());
   // Its session cannot be told any more.
-  rounds[4].origins[1] = RowOrigin();
+  rounds[4].rows[1] = ReportedRow();
+  rounds[4].rows[1].rank = 1;
   EXPECT_THAT(Violations(), IsEmpty());
   // It contradicts the round's own record.
-  rounds[3].origins[2].attempt = 1;
+  rounds[3].rows[2].attempt = 1;
   EXPECT_THAT(Violations(),
               ElementsAre(AllOf(HasSubstr("record 4"),
                                 HasSubstr("session 4098, attempt 1 is in "
