@@ -193,20 +193,47 @@ double StallSeconds(const AlertFacts& facts) {
   return tens > n[1] ? tens : n[3];
 }
 
-Reasons ShardDown(const AlertFacts& facts, const Numbers& n) {
-  if (InPhase(facts, "finished|draining", n[0])) return {};
+// The recorded rules aggserver:job_goes_on and aggserver:job_ended.
+bool GoesOn(const AlertFacts& facts) {
+  return InPhase(facts, "unseeded|open|closing|finished",
+                 RecordRules()[2].numbers[0]);
+}
+
+bool HasEnded(const AlertFacts& facts) {
+  return InPhase(facts, "finished|draining", RecordRules()[3].numbers[0]);
+}
+
+Reasons ShardDown(const AlertFacts& facts, const Numbers&) {
+  if (GoesOn(facts) || HasEnded(facts)) return {};
   return OfEachShard(facts, [](const ShardMetrics& shard) {
     return shard.answers ? "" : "it does not answer";
   });
 }
 
-Reasons ShardMissing(const AlertFacts& facts, const Numbers&) {
+// Fewer of them answer than the job has.
+Reasons TooFew(const AlertFacts& facts) {
   const auto there =
       std::count_if(facts.shards.begin(), facts.shards.end(),
                     [](const ShardMetrics& shard) { return shard.answers; });
   const double shards = Job(facts, "aggserver_shards");
   return If(there < shards,
             absl::StrCat("only ", there, " of ", shards, " shards answer"));
+}
+
+Reasons ShardMissing(const AlertFacts& facts, const Numbers&) {
+  return GoesOn(facts) || HasEnded(facts) ? Reasons() : TooFew(facts);
+}
+
+Reasons ShardUnread(const AlertFacts& facts, const Numbers&) {
+  return !GoesOn(facts) || HasEnded(facts) ? Reasons() : TooFew(facts);
+}
+
+Reasons Unseeded(const AlertFacts& facts, const Numbers& n) {
+  const double joined = Job(facts, "aggserver_workers_joined");
+  const double expected = Job(facts, "aggserver_workers_expected");
+  return If(
+      InPhase(facts, "unseeded", n[0]) && joined >= expected && expected > n[1],
+      "all workers are in, and none has seeded it");
 }
 
 Reasons JobLost(const AlertFacts& facts, const Numbers& n) {
@@ -374,6 +401,8 @@ const std::vector<RecordRule>& RecordRules() {
   static const auto* const kRules = new std::vector<RecordRule>{
       {"aggserver:round_seconds:median", {0.5}},
       {"aggserver:stall_seconds", {10, 60, 0, 60}},
+      {"aggserver:job_goes_on", {1}},
+      {"aggserver:job_ended", {1}},
   };
   return *kRules;
 }
@@ -398,20 +427,36 @@ AlertRule Rate(const char* severity, const char* name, const char* hold,
   return {name, severity, hold, std::move(numbers), nullptr, counter};
 }
 
+// A rule that one look cannot judge: it needs a history, or more than the job.
+AlertRule Other(const char* severity, const char* name, const char* hold,
+                Numbers numbers) {
+  return Rate(severity, name, hold, std::move(numbers), nullptr);
+}
+
 std::vector<AlertRule> MakeRules() {
   return {
-      Critical("AggShardDown", "1m", {1}, ShardDown),
+      Other("none", "AggWatchdog", "0m", {1}),
+      Other("critical", "AggJobAbsent", "5m", {}),
+      Other("critical", "AggJobDown", "1m", {0}),
+      Critical("AggShardDown", "1m", {0}, ShardDown),
       Critical("AggShardMissing", "5m", {}, ShardMissing),
+      Warning("AggShardUnread", "5m", {}, ShardUnread),
+      Other("critical", "AggShardFlapping", "0m", {1, 1, 3}),
+      Other("critical", "AggRecoversOften", "0m", {4}),
       Critical("AggJobLost", "1m", {1}, JobLost),
       Critical("AggRecovering", "2m", {1}, Recovering),
+      Critical("AggUnseeded", "5m", {1, 0}, Unseeded),
+      Other("critical", "AggBegunAnew", "0m", {}),
+      Rate("warning", "AggRewound", "0m", {}, "aggserver_rewinds_total"),
       Warning("AggNotReplicated", "2m", {1, 1, 1}, NotReplicated),
       Rate("warning", "AggCheckpointFailed", "0m", {0},
            "aggserver_checkpoint_failed_total"),
       Warning("AggCheckpointOld", "1m", {3, 0, 3, 0, 0, 1}, CheckpointOld),
+      Other("critical", "AggCheckpointHung", "5m", {1, 0, 0}),
       Critical("AggJobFailed", "0m", {1}, JobFailed),
       Critical("AggRoundStalled", "30s", {1}, RoundStalled),
       Warning("AggWorkersMissing", "3m", {1}, WorkersMissing),
-      Rate("warning", "AggStraggler", "5m", {0.5, 0.25, 0.25}, nullptr),
+      Other("warning", "AggStraggler", "5m", {0.5, 0.25, 0.25}),
       Warning("AggWorkerStalled", "30s", {}, WorkerStalled),
       Rate("warning", "AggNonFiniteGradients", "0m", {0},
            "aggserver_excluded_rows_total"),
@@ -420,8 +465,8 @@ std::vector<AlertRule> MakeRules() {
       Critical("AggParametersNotFinite", "1m", {0}, NotFinite),
       Rate("critical", "AggRoundsSkipped", "1m", {0.1},
            "aggserver_rounds_total{outcome=skipped}"),
-      Rate("info", "AggWorkersWasted", "30m", {0.05}, nullptr),
-      Rate("info", "AggOrthogonalityFloor", "30m", {1.1, 1}, nullptr),
+      Other("info", "AggWorkersWasted", "30m", {0.05}),
+      Other("info", "AggOrthogonalityFloor", "30m", {1.1, 1}),
       Rate("warning", "AggFallbackRate", "10m", {0.05},
            "aggserver_fallbacks_total"),
       Warning("AggMemoryNearBudget", "1m", {0.9, 0.9}, MemoryNearBudget),
@@ -435,6 +480,7 @@ std::vector<AlertRule> MakeRules() {
       Warning("AggSharedMemoryFallback", "0m", {0}, SharedMemoryFallback),
       Rate("warning", "AggChecksumErrors", "0m", {0},
            "aggserver_crc_errors_total"),
+      Rate("warning", "AggDenied", "0m", {5}, "aggserver_denied_total"),
       Warning("AggCertificateExpires", "10m", {14, 24, 3600},
               CertificateExpires),
       Critical("AggCertificateExpiresSoon", "1m", {24, 3600},

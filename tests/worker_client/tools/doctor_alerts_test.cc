@@ -280,13 +280,38 @@ TEST(DoctorAlertsTest, AShardThatIsGone) {
   facts.now = absl::FromUnixSeconds(static_cast<int64_t>(kNow));
   facts.shards.resize(2);
   facts.shards[0].answers = true;
-  facts.shards[0].samples = ParseMetrics(absl::StrCat(kShard0, kEach));
-  std::vector<std::string> fired;
-  for (const Alert& alert : JudgeAlerts(facts)) {
-    fired.push_back(absl::StrCat(alert.rule->name, ": ", alert.why));
-  }
-  EXPECT_THAT(fired, ElementsAre("AggShardDown: shard 1: it does not answer",
-                                 "AggShardMissing: only 1 of 2 shards answer"));
+  const auto fired = [&](const std::string& phase) {
+    facts.shards[0].samples =
+        ParseMetrics(absl::StrCat("aggserver_job_phase{phase=\"", phase,
+                                  "\"} 1\n", "aggserver_shards 2\n"));
+    std::vector<std::string> texts;
+    for (const Alert& alert : JudgeAlerts(facts)) {
+      texts.push_back(absl::StrCat(alert.rule->name, ": ", alert.why));
+    }
+    return texts;
+  };
+  const std::string few = ": only 1 of 2 shards answer";
+  EXPECT_THAT(fired("waiting_for_shards"),
+              ElementsAre("AggShardDown: shard 1: it does not answer",
+                          "AggShardMissing" + few));
+  // The coordinator has all shards in its epoch.
+  EXPECT_THAT(fired("open"), ElementsAre("AggShardUnread" + few));
+  EXPECT_THAT(fired("finished"), IsEmpty());
+}
+
+TEST(DoctorAlertsTest, AllWorkersAreInAndNobodySeeds) {
+  AlertFacts facts;
+  facts.shards.resize(1);
+  facts.shards[0].answers = true;
+  const auto fires = [&](int joined) {
+    facts.shards[0].samples = ParseMetrics(absl::StrCat(
+        "aggserver_job_phase{phase=\"unseeded\"} 1\n",
+        "aggserver_workers_expected 2\naggserver_workers_joined ", joined));
+    const std::vector<Alert> alerts = JudgeAlerts(facts);
+    return alerts.empty() ? "" : alerts[0].rule->name;
+  };
+  EXPECT_STREQ(fires(2), "AggUnseeded");
+  EXPECT_STREQ(fires(1), "AggWorkersMissing");
 }
 
 }  // namespace
