@@ -51,11 +51,15 @@ def resources():
               "Checksums that did not match: memory or network. Revoked "
               "snapshots: pullers slower than rounds. Overtaken pulls: those of "
               "pullers that took nothing. Backend: calls that failed. Log lines: "
-              "nobody reads the process's stderr.",
+              "dropped, since nobody reads the process's stderr, or held back, since "
+              "others of the same minute say it. Audit: lines missing from its file.",
               [query(f"aggserver_crc_errors_total{SHARD}", "checksums, " + BY_SHARD),
                query(f"aggserver_overtaken_pulls_total{SHARD}", "overtaken pulls, " + BY_SHARD),
                query(f"aggserver_log_lines_dropped_total{SHARD}",
                      "log lines dropped, " + BY_SHARD),
+               query(f"aggserver_log_lines_held_back_total{SHARD}",
+                     "log lines held back, " + BY_SHARD),
+               query(f"aggserver_audit_errors_total{SHARD}", "audit, " + BY_SHARD),
                query(f"aggserver_backend_errors_total{SHARD}", "backend, " + BY_SHARD),
                query(f"aggserver_revoked_snapshots_total{SHARD}", "snapshots, " + BY_SHARD),
                query(f"aggserver_shared_memory_fallbacks_total{SHARD}",
@@ -91,9 +95,11 @@ def resources():
               [query(f"aggserver_certificate_expiry_timestamp_seconds{SHARD} - time()",
                      "{{file}}, " + BY_SHARD)], unit="s", width=24, height=6),
         row("Resources"),
-        lines("Memory", "Planned at the manifest, and what the process has.",
+        lines("Memory", "Planned at the manifest, what the process has, and the limit "
+              "of its container (0: none), at which the kernel ends it.",
               [query(f"aggserver_memory_planned_bytes{SHARD}", "planned, " + BY_SHARD),
-               query(f"aggserver_memory_resident_bytes{SHARD}", "resident, " + BY_SHARD)],
+               query(f"aggserver_memory_resident_bytes{SHARD}", "resident, " + BY_SHARD),
+               query(f"aggserver_memory_limit_bytes{SHARD}", "limit, " + BY_SHARD)],
               unit="bytes"),
         lines("Memory of the budget",
               "Near 1: another worker or tensor will not fit.",
@@ -141,6 +147,11 @@ def resources():
                "The coordinator has the shard in its epoch.",
                [query(f"aggserver_attached{SHARD}", BY_SHARD)],
                {0: ("no", "red"), 1: ("yes", "green")}),
+        states("Stopping",
+               "The process was told to stop, in good order. A series that ends without it "
+               "is one that has crashed, or cannot be reached.",
+               [query(f"aggserver_stopping{SHARD}", BY_SHARD)],
+               {0: ("no", "green"), 1: ("yes", "blue")}),
         lines("Epoch", "A change: the job's servers started anew.",
               [query(f"aggserver_epoch{SHARD}", BY_SHARD)], width=24,
               height=6),

@@ -51,8 +51,9 @@ def survival():
                query(f"aggserver_checkpoint_interval_seconds{J}",
                      "interval")], unit="s"),
         lines("Rounds that a rewind would cost",
-              "Published version less that of the checkpoint.",
-              [query(behind, "rounds")]),
+              "Published version less that of the checkpoint, against every_rounds.",
+              [query(behind, "rounds"),
+               query(f"aggserver_checkpoint_every_rounds{J}", "every")]),
         lines("Checkpoints in a second",
               "Skipped: due while one was being written.",
               [query(f"rate(aggserver_checkpoint_{name}_total{J}{RATE})", name)
