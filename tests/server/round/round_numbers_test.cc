@@ -41,7 +41,9 @@ RoundReport ReportOf(const Rows& rows, int accumulation) {
   const CombineState state;
   RoundReport report;
   report.applied = true;
-  report.rows = input.rows;
+  for (const RowInfo& row : input.rows) {
+    static_cast<RowInfo&>(report.rows.emplace_back()) = row;
+  }
   report.decision = Decide(options, state, input);
   CombineState next = report.decision.next_state;
   report.statistics =
