@@ -397,6 +397,7 @@ class HttpTlsTest : public ::testing::Test {
     httplib::SSLClient client("localhost", server_->port());
     client.set_ca_cert_path(ca_.ca().c_str());
     client.enable_server_certificate_verification(true);
+    client.set_read_timeout(120);
     return client.Get(path, headers);
   }
 
@@ -458,6 +459,25 @@ TEST_F(HttpTlsTest, WhoShakesNoHandsIsSentAway) {
     client.Send(bytes);
     EXPECT_EQ(client.ReadAll(), "");
   }
+}
+
+// As without TLS: SlowClientsTest.GiveWayToWhoSendsARequest.
+TEST_F(HttpTlsTest, WhoShakesNoHandsGivesWay) {
+  HttpTransport transport;
+  transport.tls = acceptor_.get();
+  HttpLimits limits;
+  limits.threads = 2;
+  limits.request = absl::Hours(1);
+  limits.patience = absl::ZeroDuration();
+  Start(limits, transport);
+  std::vector<std::unique_ptr<HttpClient>> silent;
+  for (int i = 0; i < 60; ++i) {
+    silent.push_back(std::make_unique<HttpClient>(server_->port()));
+    silent.back()->Send(i % 2 == 0 ? "" : "\x16\x03\x01\x02");
+  }
+  const httplib::Result answer = Get("/a");
+  ASSERT_TRUE(answer) << httplib::to_string(answer.error());
+  EXPECT_EQ(answer->status, 200);
 }
 
 TEST_F(HttpTlsTest, BytesWithoutEndAreNotRead) {
