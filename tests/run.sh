@@ -21,6 +21,8 @@
 #   k8s        the deployment's tests, with the tools that they need
 #   foreign    a Python client of other origin against agg_server (from PyPI it
 #              takes gRPC, once)
+#   drill      bad things done to real jobs, and who is told by a real Prometheus
+#              and Alertmanager (tests/e2e/drill.py)
 #   python     the Python package with PyTorch (from PyPI it takes PyTorch, once),
 #              and tiny runs of the papers' experiments
 #   sdk        the client in a Bazel workspace of a user's, the Debian packages in
@@ -35,7 +37,7 @@
 # AGG_OUTPUT_BASE names a Bazel output base of one's own.
 set -uo pipefail
 
-readonly all_cells="gcc clang asan tsan fuzz layers format lint k8s foreign python frameworks sdk"
+readonly all_cells="gcc clang asan tsan fuzz layers format lint k8s foreign python frameworks sdk drill"
 cells=
 seconds=
 for argument in "$@"; do
@@ -44,7 +46,7 @@ for argument in "$@"; do
     --all) cells="$cells $all_cells" ;;
     --cell=gcc | --cell=clang | --cell=asan | --cell=asan_core | \
       --cell=tsan | --cell=fuzz | --cell=layers | --cell=format | --cell=lint | --cell=k8s | --cell=foreign | \
-      --cell=python | --cell=frameworks | --cell=sdk | --cell=tidy)
+      --cell=python | --cell=frameworks | --cell=sdk | --cell=drill | --cell=tidy)
       cells="$cells ${argument#--cell=}"
       ;;
     *)
@@ -222,6 +224,14 @@ run_cell() {
         tests/foreign/run.sh "$(gcc_bin)/server/agg_server" >"$scratch/foreign"
       report_suite foreign $?
       ;;
+    drill)
+      run_bazel build --config=gcc -c opt //server:agg_server \
+        //tests/e2e:hanging_folder.so //worker_client/c:libagg.so \
+        //worker_client/tools:aggctl &&
+        /usr/bin/python3 -B tests/e2e/drill.py --bin="$(gcc_bin)" \
+          >"$scratch/drill"
+      report_suite drill $?
+      ;;
     python)
       run_bazel build --config=gcc -c opt //server:agg_server \
         //server/tools:agg_report //worker_client/c:libagg.so \
@@ -259,7 +269,7 @@ run_cell() {
 setup_options=()
 [[ $cells =~ (clang|fuzz|format|lint|k8s|frameworks|sdk|tidy) ]] && setup_options=(--dev)
 # What a test would be skipped without.
-[[ $cells =~ gcc|k8s ]] && setup_options+=(--monitoring)
+[[ $cells =~ gcc|k8s|drill ]] && setup_options+=(--monitoring)
 [[ $cells =~ python ]] && setup_options+=(--papers)
 if deploy/setup.sh "${setup_options[@]}"; then
   for cell in $cells; do
