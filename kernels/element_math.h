@@ -24,8 +24,7 @@
 
 namespace agg {
 
-// The optimizers with two moments: adam, adamw and lamb.
-
+// The moments of adam, adamw and lamb.
 // m <- lerp(m, g, 1 - beta1); v <- beta2 v + (1 - beta2) g^2. Returns the
 // denominator sqrt(v / (1 - beta2^step)) + epsilon.
 AGG_HOST_DEVICE float StepMoments(const StepConstants& c, float g, float* m,

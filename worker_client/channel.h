@@ -22,16 +22,16 @@ absl::Status CheckNotForked();
 // Remembers that this process connects a client. REQUIRES: CheckNotForked().
 void NoteConnecting();
 
-// The token that a client presents (P45), from a file that is read anew when it
-// changes. One reader for each file of the process.
-
-// `token_file`, or AGG_TOKEN_FILE of the environment in place of "". Called
-// once for each client: later another thread may change the environment.
+// --- The token that a client presents (P45), from a file that is read anew
+// when it changes. One reader for each file of the process.
+//
+// Returns `token_file`, or AGG_TOKEN_FILE of the environment in place of "",
+// for the functions below, where "" is no token. Called once for each client:
+// later another thread may change the environment.
 std::string WithTokenEnvironment(const std::string& token_file);
 
-// The others take what that returns, and "" is no token. Thread-safe.
-
-// OK if there is no token, or the file has one and it may go to `address`
+// Thread-safe, as the two below. OK if there is no token, or the file has one
+// and it may go to `address`
 // ("host:port", or a Unix socket as LocalSocketTarget names it): with `tls`
 // anywhere, without it loopback and Unix sockets. INVALID_ARGUMENT names the
 // file, or the address, and the reason.

@@ -26,9 +26,6 @@
 
 namespace agg {
 
-// The parameters that a worker computes on, and what they are worth in another
-// epoch of its job.
-
 // Whether a worker's parameters are still good in an epoch.
 enum class Standing {
   kGood,
@@ -46,9 +43,7 @@ struct HeldVersion {
   uint64_t view = 0;     // the serial number of the view they came with
 };
 
-// What the coordinator says of rounds and of the job, as the client's plain
-// values. Apart from the session, which decides what follows from it.
-
+// What the coordinator says of a round, as the client's plain value.
 RoundOutcome OutcomeOf(const v1::RoundOutcome& message);
 
 // Nothing for RENEWED, and for a kind that a later version of the protocol has.

@@ -30,10 +30,8 @@
 
 namespace agg {
 
-// Small protobuf messages on streams of grpc::ByteBuffer. The streams carry
-// bytes, so that frames need no copy; their other messages are made here.
-
-// False if the bytes are not such a message.
+// Reads a small message of a stream that carries bytes, so that frames need no
+// copy. False if the bytes are not such a message.
 bool ParseMessage(const grpc::ByteBuffer& buffer,
                   google::protobuf::MessageLite* message);
 

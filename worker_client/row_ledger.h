@@ -116,9 +116,6 @@ class RowLedger {
   std::deque<RowName> names_;      // the newest is last
 };
 
-// A worker's own log of what it pushed and what it was told of it: the other
-// half of `agg_report --audit` (server/tools/README.md).
-
 // A row that was pushed, and its outcome as the worker knows it.
 struct AuditedPush {
   int rank = 0;
@@ -136,6 +133,8 @@ struct AuditedPush {
 // One line of JSON, without a newline.
 std::string ToLine(const AuditedPush& push);
 
+// A worker's own log of what it pushed and what it was told of it: the other
+// half of `agg_report --audit` (server/tools/README.md).
 // Appends lines to a regular file. What was written survives the end of the
 // process (not of the machine: nothing is synced). The first error is said and
 // ends the log, never the training. Thread-safe.

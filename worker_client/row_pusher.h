@@ -65,10 +65,8 @@ class ABSL_SCOPED_LOCKABLE PushTurnLock {
   PushTurn* const turn_;
 };
 
-// What goes along with a row in one trip (P41), and what comes back with it.
-
-// Limits of a shard's part of a row that goes in one trip. Larger ones gain
-// nothing by it, unless the job is pipelined: their time is that of their
+// Limits of a shard's part of a row that goes in one trip (P41). Larger ones
+// gain nothing by it, unless the job is pipelined: their time is that of their
 // bytes.
 inline constexpr int64_t kMaxTripBytes = int64_t{1} << 20;
 inline constexpr size_t kMaxTripSlices = 1024;

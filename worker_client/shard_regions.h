@@ -33,8 +33,6 @@
 
 namespace agg {
 
-// Asks a shard of this host for its shared memory (proto/region.proto).
-
 // A reply, of which nothing is checked but that it has as many descriptors as
 // its regions take.
 struct RegionAnswer {
@@ -42,8 +40,9 @@ struct RegionAnswer {
   std::vector<FileDescriptor> descriptors;
 };
 
-// On the Unix socket `name`, of a process of this user or of root. Ends within
-// some seconds. UNAVAILABLE: nobody is there, as on another host; the shard's
+// Asks a shard of this host for its shared memory (proto/region.proto) on the
+// Unix socket `name`, of a process of this user or of root. Ends within some
+// seconds. UNAVAILABLE: nobody is there, as on another host; the shard's
 // refusal; INTERNAL: it is no answer.
 absl::StatusOr<RegionAnswer> AskForRegions(const std::string& name,
                                            const v1::RegionRequest& request);

@@ -12,11 +12,9 @@
 
 namespace agg {
 
-// Host memory for rows, state and snapshots.
-
-// Zero-filled, 64-byte aligned. From 2 MiB on, 2 MiB aligned and advised to
-// use huge pages: the kernels walk up to P + 6 arrays at once, more than the
-// first-level TLB maps in 4 KiB pages.
+// Host memory for rows, state and snapshots. Zero-filled, 64-byte aligned. From
+// 2 MiB on, 2 MiB aligned and advised to use huge pages: the kernels walk up to
+// P + 6 arrays at once, more than the first-level TLB maps in 4 KiB pages.
 class CpuBuffer : public Buffer {
  public:
   // INVALID_ARGUMENT for a negative size, RESOURCE_EXHAUSTED with the size

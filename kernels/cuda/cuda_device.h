@@ -15,8 +15,9 @@
 
 namespace agg::cuda {
 
-// All: INTERNAL when a call fails (cuda_status.h). For one thread at a time.
-
+// --- All functions: INTERNAL when a call fails (cuda_status.h). For one thread
+// at a time.
+//
 // `error` of a device that cannot be used, with the versions of CUDA's runtime
 // and driver and the driver that is needed (driver_need.h).
 absl::Status WithVersions(const absl::Status& error);

@@ -13,12 +13,12 @@
 
 namespace agg::cuda {
 
-// All take checked requests, whose rows are on the device or on their way
-// there by work that scratch->compute waits for, and return when everything,
-// copies to the host included, is done (but for a snapshot that is deferred).
-// `narrowed`: device memory for as many 16-bit values as the narrowed snapshot
-// has, or null.
-
+// --- Steps of a round. All take checked requests, whose rows are on the device
+// or on their way there by work that scratch->compute waits for, and return
+// when everything, copies to the host included, is done (but for a snapshot
+// that is deferred). `narrowed`: device memory for as many 16-bit values as the
+// narrowed snapshot has, or null.
+//
 // Backend::Update. A wave's part of the snapshot is on its way to the host
 // while the next wave computes. Bit-identical to the CPU backend.
 absl::Status ComputeUpdate(const UpdateRequest& request, CudaScratch* scratch,
@@ -37,8 +37,8 @@ absl::Status ComputeStep(const UpdateRequest& request, CudaScratch* scratch,
 absl::Status ComputeNorms(const UpdateRequest& request, CudaScratch* scratch,
                           absl::Span<RangeNorms> norms);
 
-// What follows returns when the copies are done.
-
+// --- Copies. These return when the copies are done.
+//
 // Backend::Load.
 absl::Status ComputeLoad(const OptimizerOptions& optimizer,
                          const Buffer& snapshot, Buffer* master, Buffer* state0,

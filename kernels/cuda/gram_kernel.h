@@ -36,9 +36,10 @@ struct GramLaunch {
 // Leaves 16 bytes for a kernel's other parameters.
 static_assert(sizeof(GramLaunch) + 16 <= kParameterBytes);
 
-// What an entry of a chunk may be off by; n is its number of elements, A the
-// sum of |a_k b_k|. Typically far less: errors have random signs.
-
+// --- Grams. "Off by" is the bound of an entry's error in a chunk: n is its
+// number of elements, A the sum of |a_k b_k|. Typically errors are far less,
+// since they have random signs.
+//
 // Launches a Gram that accumulates in doubles, of any number of rows: panels of
 // 32 rows against each other; up to 32 rows are read exactly once. Off by n *
 // 2^-53 * A.
@@ -105,10 +106,9 @@ cudaError_t LoadGramFewRows();
 // Finds what the kernel of LaunchGramFewRows takes, as FindGramUse does.
 cudaError_t FindFewRowsUse(int num_rows, int dtype, KernelUse* use);
 
-// The two ends of the cuBLAS Gram: rows to a tile of doubles, and matrices of
-// the tile's batches to packed sums. Deterministic on every device: conversion
-// is exact, batches are added in order. No atomics.
-
+// --- The two ends of the cuBLAS Gram: rows to a tile of doubles, and matrices
+// of the tile's batches to packed sums. Deterministic on every device:
+// conversion is exact, batches are added in order. No atomics.
 struct ConvertLaunch {
   InlineArgs args;
   ArgArray<const void*> rows;  // num_rows

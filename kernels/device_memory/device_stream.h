@@ -14,9 +14,6 @@
 
 namespace agg {
 
-// All errors are those of CudaDriver::Check. Each call makes the object's
-// context current for itself. Thread-safe, as the driver is.
-
 class DeviceStream;
 
 // How often a wait asks the driver before its thread sleeps: some 50 us, which
@@ -25,7 +22,8 @@ class DeviceStream;
 inline constexpr int kQuestionsBeforeSleep = 64;
 
 // A point in a stream's work, without time stamps. Threads that wait for it
-// sleep.
+// sleep. All errors are those of CudaDriver::Check. Each call makes the
+// object's context current for itself. Thread-safe, as the driver is.
 class DeviceEvent {
  public:
   static absl::StatusOr<std::unique_ptr<DeviceEvent>> Make(

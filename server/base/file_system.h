@@ -16,14 +16,12 @@
 
 namespace agg {
 
-// All errors have the code that FileErrorOf gives the system's errno
-// (NOT_FOUND, RESOURCE_EXHAUSTED for a full disk, ..), and name operation and
-// path.
-
-// Returns the error of an operation on `path` as absl::ErrnoToStatus has it,
-// but UNKNOWN for the codes by which processes say that a peer is lost or an
-// epoch is over (ESTALE is ABORTED there, ENOLCK is UNAVAILABLE): who hears of
-// them tries again, and would do so for ever.
+// Returns the error of an operation on `path`, which names both, as all errors
+// of this file. Its code is that of absl::ErrnoToStatus (NOT_FOUND,
+// RESOURCE_EXHAUSTED for a full disk, ..), but UNKNOWN for the codes by which
+// processes say that a peer is lost or an epoch is over (ESTALE is ABORTED
+// there, ENOLCK is UNAVAILABLE): who hears of them tries again, and would do so
+// for ever.
 absl::Status FileErrorOf(int error, absl::string_view operation,
                          const std::string& path);
 

@@ -72,17 +72,17 @@ struct DescriptorMessage {
 
 inline constexpr size_t kMaxDescriptors = 16;
 
-// Both give up with DEADLINE_EXCEEDED after `patience` in all, whatever the
-// other end does, and with UNAVAILABLE and the reason if it is gone. `socket`
-// is a connected Unix stream socket.
-
-// REQUIRES: at most kMaxDescriptors.
+// Sends a message on `socket`, a connected Unix stream socket. Gives up with
+// DEADLINE_EXCEEDED after `patience` in all, whatever the other end does, and
+// with UNAVAILABLE and the reason if it is gone. REQUIRES: at most
+// kMaxDescriptors.
 absl::Status SendMessage(int socket, absl::string_view bytes,
                          absl::Span<const int> descriptors,
                          absl::Duration patience);
 
-// INVALID_ARGUMENT for a message of more than `max_bytes`, or with more
-// descriptors than kMaxDescriptors: what came is closed.
+// Receives one, with the errors of SendMessage. INVALID_ARGUMENT for a message
+// of more than `max_bytes`, or with more descriptors than kMaxDescriptors: what
+// came is closed.
 absl::StatusOr<DescriptorMessage> ReceiveMessage(int socket, size_t max_bytes,
                                                  absl::Duration patience);
 

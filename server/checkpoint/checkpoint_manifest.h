@@ -21,12 +21,10 @@ inline constexpr char kManifestFile[] = "manifest.json";
 // Parameters, and at most two arrays of the optimizer.
 inline constexpr int kMaxCheckpointArrays = 3;
 
-// The longest texts that a job keeps (proto/README.md, Limits).
-
-// Size limit of the job's record, which is JSON. A rule remembers a number for
-// each tensor and worker at most, of up to 26 characters with what is between
-// them: 1.33 GB for 100,000 tensors and 512 workers. All else is small beside
-// that, except what shadow rules remember.
+// Size limit of the job's record, which is JSON (proto/README.md, Limits). A
+// rule remembers a number for each tensor and worker at most, of up to 26
+// characters with what is between them: 1.33 GB for 100,000 tensors and 512
+// workers. All else is small beside that, except what shadow rules remember.
 inline constexpr int64_t kMaxJobRecordBytes = 1'400'000'000;
 // Size limit of manifest.json, which has the record in base64, and names and
 // shapes of the tensors.
@@ -123,14 +121,12 @@ struct RestoringJob {
 absl::Status CheckRestorable(const CheckpointManifest& manifest,
                              const RestoringJob& job);
 
-// manifest.json: a manifest as text, and back. The text is the JSON form of
-// CheckpointManifest of proto/checkpoint.proto, made without protobuf, so that
-// whoever uses checkpoints stays free of it.
-
-// One line. The last member is a checksum of all before it, so that a flipped
-// bit cannot pass for another number. Bytes of texts that are not UTF-8 become
-// U+FFFD: whoever writes a manifest reads it back before
-// (checkpoint_folder.cc).
+// Returns the text of manifest.json: the JSON form of CheckpointManifest of
+// proto/checkpoint.proto, made without protobuf, so that whoever uses
+// checkpoints stays free of it. It is one line. The last member is a checksum
+// of all before it, so that a flipped bit cannot pass for another number. Bytes
+// of texts that are not UTF-8 become U+FFFD: whoever writes a manifest reads it
+// back before (checkpoint_folder.cc).
 std::string CheckpointManifestJson(const CheckpointManifest& manifest);
 
 // The reverse. DATA_LOSS: not JSON, or the checksum differs; UNIMPLEMENTED: a

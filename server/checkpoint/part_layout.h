@@ -19,7 +19,7 @@
 
 namespace agg {
 
-// The records of a zip archive whose entries are stored as they are. Not
+// --- The records of a zip archive whose entries are stored as they are. Not
 // libzip, which writes a file by itself: here each write and fsync has to go
 // through FileSystem, each byte's place has to be known beforehand, and the
 // file's checksum is made while it is written. The names of the records are
@@ -27,7 +27,6 @@ namespace agg {
 //
 // An archive here always has the zip64 records, so that one of a few bytes and
 // one of many GiB take the same way.
-
 struct ZipEntry {
   std::string name;  // ASCII, at most 65535 bytes
   uint32_t crc32 = 0;

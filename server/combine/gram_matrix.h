@@ -85,9 +85,9 @@ class GramMatrix {
   std::vector<double> lo_;
 };
 
-// Statistics of a set of gradient rows, all from their Gram matrix
+// --- Statistics of a set of gradient rows, all from their Gram matrix
 // (server/combine/README.md 7). Pure. REQUIRES everywhere: finite entries.
-
+//
 // G w: the inner product of each row with the combination. O(P^2). Each sum is
 // formed in the order of the columns.
 // REQUIRES: w.size() == gram.num_rows().

@@ -28,8 +28,6 @@
 
 namespace agg {
 
-// What a round came to, and the question for it: plain values.
-
 enum class OutcomeKind : uint8_t { kApplied, kSkipped, kSeeded };
 
 // What a round came to: for a session that asks (RoundOutcome of
@@ -304,10 +302,10 @@ std::string WhatHappened(const Departure& departure,
 std::string DescribeDeparture(const Departure& departure,
                               const CoordinatorOptions& options, int num_left);
 
-// Whether what a worker says makes sense by itself, whatever the job's state:
-// pure functions of plain values, and the one place where a Join or a Commit
-// is checked. Errors are INVALID_ARGUMENT "field is value; allowed: ...".
-
+// --- Checks whether what a worker says makes sense by itself, whatever the
+// job's state: pure, and the one place where a Join or a Commit is checked.
+// Errors are INVALID_ARGUMENT "field is value; allowed: ...".
+//
 // Bytes of a text that people read in logs, answers and pages, at most.
 inline constexpr int kMaxTextBytes = 512;
 

@@ -61,23 +61,19 @@ absl::StatusOr<JobRecord> ParseJobRecord(absl::string_view text);
 CombineState StateToGoOnWith(const JobRecord& record, const CombineOptions& now,
                              size_t num_tensors);
 
-// Rounds whose reports may be lost with their coordinator, as far as the job's
-// record has them: for the round log, which is to name each version (P28).
-
-// One report for each outcome of the record that is newer than `reported`,
-// oldest first. They have whose rows are in the version and why others are not,
-// and no numbers. A session whose rank cannot be told any more is left out;
-// its row has session 0 then. Pure.
+// Returns one report for each outcome of the record that is newer than
+// `reported`, oldest first: for the round log, which is to name each version
+// (P28), as their own may be lost with their coordinator. They have whose rows
+// are in the version and why others are not, and no numbers. A session whose
+// rank cannot be told any more is left out; its row has session 0 then. Pure.
 std::vector<RoundReport> RestoredReports(const JobRecord& record,
                                          const VersionId& reported);
 
-// Another way of combining, for a job that is running: what may change, and
-// which part of the combination's state survives the change. Pure.
-
-// What is not set stays as it is; `scope` beside another rule than before
-// becomes that rule's default, and so does each option of a rule beside one
-// that takes it where the one before did not. So nothing is remembered of a
-// rule that is no longer in effect, which a restart would forget.
+// Another way of combining, for a job that is running. What is not set stays as
+// it is; `scope` beside another rule than before becomes that rule's default,
+// and so does each option of a rule beside one that takes it where the one
+// before did not. So nothing is remembered of a rule that is no longer in
+// effect, which a restart would forget.
 struct RuleChange {
   std::optional<std::string> rule;
   std::optional<std::string> scope;
@@ -116,10 +112,6 @@ CombinationNames NamesOf(const CombineOptions& options);
 void CarryState(const CombineOptions& before, const CombineOptions& after,
                 CombineState* state);
 
-// What changes between two rounds, and a recovery must not forget (P37): that
-// the job has finished, rules that operators have set, whom they have evicted,
-// and the last reduction (P51). Pure.
-
 // A session that an operator has ended: it never counts again.
 struct EvictedSession {
   uint64_t session = 0;
@@ -148,6 +140,9 @@ struct KeptReduction {
   std::map<int32_t, GiverCall> last;
 };
 
+// What changes between two rounds, and a recovery must not forget (P37): that
+// the job has finished, rules that operators have set, whom they have evicted,
+// and the last reduction (P51).
 struct JobChanges {
   bool finished = false;
   bool failed = false;  // it has finished by giving up

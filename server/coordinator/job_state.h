@@ -36,8 +36,6 @@
 
 namespace agg {
 
-// What a JobState consists of and what it asks its owner to do: plain values.
-
 // A worker that takes part, in one life of it.
 struct Member {
   int32_t rank = 0;
@@ -86,9 +84,8 @@ struct JobEffects {
   std::vector<Departure> departures;  // for people; one for each of `ended`
 };
 
-// What a job goes on from after an epoch has ended: plain values.
-
-// A seeded job at a version that all shards have (P18, P29).
+// What a job goes on from after an epoch has ended: seeded, at a version that
+// all shards have (P18, P29).
 struct JobStart {
   VersionId id;
   Manifest manifest;

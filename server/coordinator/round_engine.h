@@ -45,14 +45,13 @@
 
 namespace agg {
 
-// Layer-wise trust ratios of LARS and LAMB from summed squared norms.
-
 // Squared norms of one tensor, summed over its slices in manifest order.
 struct TensorNorms {
   double parameter_norm_squared = 0.0;
   double update_norm_squared = 0.0;  // kernels/backend.h, RangeNorms
 };
 
+// Returns the tensor's layer-wise trust ratio.
 // lars (You, Gitman, Ginsburg 2017, eq. 6):
 //   trust_coefficient * ||w|| / (||g|| + weight_decay * ||w|| + epsilon)
 // lamb (You et al. 2020, algorithm 2, phi the identity): ||w|| / ||u||.
@@ -360,8 +359,8 @@ class RoundEngine {
   CompactedRound input_;
   std::vector<RowInfo> row_infos_;  // committed
   std::vector<RoundRow> rows_;      // parallel to row_infos_
-  std::vector<int> closed_;  // indices of the rows that the round has
-  CloseOffers offers_;       // of the round in execution
+  std::vector<int> closed_;         // indices of the rows that the round has
+  CloseOffers offers_;              // of the round in execution
   // Shards, by ordinal, whose offer was taken: they close the round with the
   // next phase that names the rows.
   std::vector<bool> by_offer_;

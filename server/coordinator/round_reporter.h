@@ -24,9 +24,6 @@
 
 namespace agg {
 
-// What a round that has ended says to workers and to people: pure functions of
-// its report and of the commits that it was made of.
-
 // Adds to the engine's report what only the coordinator knows: how long the
 // round waited, when each row was committed, when the round ended, and remarks
 // in its message.

@@ -27,12 +27,9 @@ struct RunDescription {
   std::vector<std::pair<std::string, int64_t>> tensors;  // name, elements
 };
 
-// The first numbers of a round have fields of their own, which are called as
-// the number is; every later one is an entry of `numbers`
-// (proto/round_log.proto). So existing logs and readers stay as they are, and a
-// new number needs no field.
-
-// Writes `value` into `*record`.
+// Writes `value` into `*record`: into the field that is called as the number
+// is, for those that proto/round_log.proto gives one, else into `numbers`. So
+// existing logs and readers stay as they are, and a new number needs no field.
 void LogNumber(const RoundNumber& number, double value,
                v1::RoundLogRecord* record);
 

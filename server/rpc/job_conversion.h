@@ -21,8 +21,6 @@
 
 namespace agg {
 
-// The headers and acknowledgements of Push as plain values and back.
-
 // The header of a frame with `payload_bytes` bytes of payload.
 // INVALID_ARGUMENT for a kind or dtype that proto/agg.proto does not have, and
 // for session 0; everything else is for the engine to check.

@@ -22,7 +22,6 @@ namespace agg {
 // What the largest job has (proto/README.md, Limits): bounds for what one shard
 // sends to another, in both directions, so that a broken or hostile one costs a
 // bounded amount of memory.
-
 inline constexpr int64_t kMaxPhaseTensors = 100000;
 inline constexpr int kMaxPhaseWorkers = 512;
 inline constexpr int kMaxPhaseShards = 1024;
@@ -64,9 +63,6 @@ class PhaseAssembly {
 // nothing then. Grams are looked at by who adds them up.
 std::shared_ptr<const CloseOffer> FromProto(const v1::CloseOffer& message);
 
-// What a shard holds when it promises an epoch. It travels with Attach, and all
-// of it is bounded before anybody decides by it.
-
 // Bytes of JobFacts.text, at most.
 inline constexpr int kMaxFactsBytes = 1 << 20;
 // Checkpoints that a shard reports, at most: the newest ones.
@@ -74,8 +70,10 @@ inline constexpr int kMaxReportedCheckpoints = 1024;
 // Sessions that have ended and are reported, at most.
 inline constexpr int kMaxEndedSessions = 65536;
 
-// Sets the fields of *reply that say what the shard holds.
+// Sets the fields of *reply that say what the shard holds when it promises an
+// epoch.
 void AddInventory(ShardInventory inventory, v1::AttachReply* reply);
+// Reads it back, and bounds all of it before anybody decides by it.
 // INVALID_ARGUMENT naming the field, if the reply says more than a shard of
 // `num_shards` can hold, or says it of a part that there is not.
 absl::StatusOr<ShardInventory> FromProto(const v1::AttachReply& reply,

@@ -26,9 +26,6 @@
 
 namespace agg {
 
-// Asks the address of shard 0 who coordinates the job there, so that a second
-// shard 0 finds the first one before it touches any shard (P21).
-
 // Who asks, and whom.
 struct CoordinatorProbe {
   std::string address;  // "host:port" of shard 0, as workers know it
@@ -41,7 +38,9 @@ struct CoordinatorProbe {
   std::function<std::string()> token = {};
 };
 
-// Text that names another coordinator of the job that answers at the address.
+// Asks the address of shard 0 who coordinates the job there, so that a second
+// shard 0 finds the first one before it touches any shard (P21). Returns text
+// that names another coordinator of the job that answers at the address.
 // "" if the one that asks answers itself, one of another job does, or nobody
 // does within the timeout. Blocks; thread-safe.
 std::string FindOtherCoordinator(const CoordinatorProbe& probe);

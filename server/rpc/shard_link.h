@@ -27,11 +27,10 @@
 
 namespace agg {
 
-// The coordinator's connection to another shard: what it takes to notice within
-// seconds that the shard is gone, or is there again.
-
-// `address`: "host:port". Does not connect yet. `token` (may be null) gives
-// what each call presents (proto/call_token.h).
+// Makes a channel to another shard, with what it takes to notice within seconds
+// that it is gone, or is there again. `address`: "host:port". Does not connect
+// yet. `token` (may be null) gives what each call presents
+// (proto/call_token.h).
 std::shared_ptr<grpc::Channel> MakePeerChannel(const std::string& address,
                                                const TlsOptions& tls,
                                                const CallToken& token);
@@ -48,11 +47,8 @@ absl::Status Explained(const absl::Status& status, const std::string& address,
 absl::Status NamedAnswer(const std::string& name, const std::string& self,
                          const absl::Status& status);
 
-// What both ends of a coordinator's connection know of P24: how long a broken
-// one is waited for, and how a shard's own answer is told from a break.
-
-// Time that a broken connection is waited for, by the clock of the process that
-// waits (P31).
+// Time that a broken connection is waited for (P24), by the clock of the
+// process that waits (P31), at both ends.
 inline constexpr absl::Duration kResumeTime = absl::Seconds(5);
 
 // Marks a call, at its beginning: its end will say that it comes from the

@@ -70,8 +70,6 @@ std::vector<grpc::ByteBuffer> MakePlaceFrames(
     absl::Span<const uint32_t> first_slices, bool takes_device,
     bool* on_device);
 
-// How one published version is cut into frames, shared by all its pulls.
-
 // What a frame is in: PullFrame, or PushAck (P41). kPlace: a PullFrame that
 // says where the bytes are (P40), of which PullFrames knows nothing.
 // kDevicePlace: the same, on a device if it is there (P48).
@@ -82,7 +80,8 @@ inline bool IsPlace(FrameForm form) {
   return form == FrameForm::kPlace || form == FrameForm::kDevicePlace;
 }
 
-// Each frame has one or more complete slices, up to kMaxFramePayloadBytes.
+// How one published version is cut into frames, shared by all its pulls. Each
+// frame has one or more complete slices, up to kMaxFramePayloadBytes.
 // There is at least one frame; a shard without slices sends it empty. Checksums
 // and what else stands before a frame's payload are made once, by the first
 // pull that gets there, and sent by all of them. This does not hold

@@ -21,13 +21,12 @@
 
 namespace agg {
 
-// Puts parameters and optimizer state into the arrays of a shard's own part,
-// one array after the other: for a checkpoint and for a copy that is fetched.
-
 // Buffer of an array, by the numbers of checkpoint arrays; null if the
 // optimizer keeps fewer.
 Buffer* ArrayOf(ParameterStore* store, int array);
 
+// Puts parameters and optimizer state into the arrays of a shard's own part,
+// one array after the other: for a checkpoint and for a copy that is fetched.
 // Thread-compatible; nobody computes meanwhile. Takes 4 bytes of host memory
 // for each element. The arrays may hold a part of it after an error.
 class ArrayLoader : public ArrayTarget {

@@ -66,10 +66,9 @@ struct SplitStep {
 absl::StatusOr<SplitStep> SplitByRows(const StepPlan& step,
                                       const std::vector<RoundRow>& rows);
 
-// Looks at what narrowing a version to the job's pull_dtype has lost.
-
-// Adds how many of the slice's values are finite, and infinite in `dtype`; a
-// first one sets loss->slice, if that is not a smaller one. kF32: none.
+// Adds what narrowing a version to the job's pull_dtype has lost of a slice:
+// how many of its values are finite, and infinite in `dtype`; a first one sets
+// loss->slice, if that is not a smaller one. kF32: none.
 void AddInfinite(absl::Span<const float> values, DType dtype, int32_t slice,
                  NarrowingLoss* loss);
 

@@ -16,13 +16,12 @@
 
 namespace agg {
 
-// One part's copy in this process, as what is known about it: which version it
-// is at, and whether it is prepared for the next one (P15, P17). The arrays are
-// elsewhere: home and replica have different ones.
-
 // What the coordinator must not forget, as its own text; null: none.
 using RecordText = std::shared_ptr<const std::string>;
 
+// One part's copy in this process, as what is known about it: which version it
+// is at, and whether it is prepared for the next one (P15, P17). The arrays are
+// elsewhere: home and replica have different ones.
 // Void -> held -> prepared by an epoch, in part and then whole -> held at the
 // next version. Thread-compatible: its owner's lock protects it.
 class HeldCopy {

@@ -26,14 +26,12 @@
 
 namespace agg {
 
-// All slices of all arrays of one copy, from the process that has it to the one
-// that has lost it (P15): the order of the slices, and that none is missing.
-
-// Arrays are numbered as in checkpoints: 0 parameters, 1 state0, 2 state1.
-// Sends array by array, each slice by slice in the layout's order. `read` fills
-// a span with an array, padding included; 4 bytes of host memory for each
-// element are taken meanwhile. Errors: those of `read` and of `sink`;
-// RESOURCE_EXHAUSTED: there is no such memory.
+// Sends all slices of all arrays of one copy, from the process that has it to
+// the one that has lost it (P15): array by array, each slice by slice in the
+// layout's order. Arrays are numbered as in checkpoints: 0 parameters, 1
+// state0, 2 state1. `read` fills a span with an array, padding included; 4
+// bytes of host memory for each element are taken meanwhile. Errors: those of
+// `read` and of `sink`; RESOURCE_EXHAUSTED: there is no such memory.
 absl::Status SendArrays(
     const ShardLayout& layout, int num_arrays,
     const std::function<absl::Status(int array, absl::Span<float> to)>& read,
@@ -49,7 +47,8 @@ class ArrayTarget {
   virtual absl::Status Finish(int array) = 0;
 };
 
-// The other end of SendArrays. Thread-compatible.
+// The other end of SendArrays, which sees that no slice is missing.
+// Thread-compatible.
 class ArrayReceiver {
  public:
   // Both outlive it.

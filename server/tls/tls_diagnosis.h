@@ -17,16 +17,12 @@
 
 namespace agg {
 
-// One TCP connection with a time limit for all that is done with it.
-
 // A connected socket that does not block, to the first address of "host:port"
 // that takes it by `deadline`; not valid if none does.
 FileDescriptor ConnectTcp(const std::string& address, absl::Time deadline);
 
 // Waits until the socket can be read, or written. False: the deadline came.
 bool AwaitSocket(int socket, bool write, absl::Time deadline);
-
-// The addresses of a host, by a deadline, which the system's own call has not.
 
 struct SocketAddress {
   sockaddr_storage bytes = {};
@@ -38,9 +34,10 @@ using Resolver = std::function<std::vector<SocketAddress>(const Address&)>;
 // Lookups that a name server holds up, of the process.
 inline constexpr int kMaxLookups = 4;
 
-// None: nobody has that name, it is not known by `deadline`, or kMaxLookups are
-// on their way already. A lookup that is late goes on by itself, on a thread of
-// its own. `resolve` null: the system's. Thread-safe.
+// Returns the addresses of a host by a deadline, which the system's own call
+// does not have. None: nobody has that name, it is not known by `deadline`, or
+// kMaxLookups are on their way already. A lookup that is late goes on by
+// itself, on a thread of its own. `resolve` null: the system's. Thread-safe.
 std::vector<SocketAddress> ResolveHost(const Address& address,
                                        absl::Time deadline,
                                        const Resolver& resolve = nullptr);

@@ -96,9 +96,7 @@ class RoundAudit {
   size_t lines_before_ = 0;
 };
 
-// What violations and notes of an audit call things.
-
-// "3 rows", "1 row".
+// "3 rows", "1 row": what violations and notes of an audit call things.
 inline std::string Number(size_t number, const std::string& noun) {
   return absl::StrCat(number, " ", noun, number == 1 ? "" : "s");
 }
