@@ -33,11 +33,11 @@ std::shared_ptr<grpc::Channel> NewGrpcChannel(const std::string& target,
                                               const CallToken& token,
                                               grpc::ChannelArguments arguments);
 
-// Behind gRPC's words for why it could not connect, for people: the variable of
-// the environment that names a proxy, and that it is not used, " (http_proxy of
-// the environment is not used: connections go to the address itself)". "":
-// there is none, or `error` is about something else. Without the variable's
-// value, which may hold a password.
+// Text behind gRPC's words for why it could not connect, for people: the
+// variable of the environment that names a proxy, and that it is not used, "
+// (http_proxy of the environment is not used: connections go to the address
+// itself)". "": there is none, or `error` is about something else. Without the
+// variable's value, which may hold a password.
 std::string ProxyRemark(absl::string_view error);
 
 }  // namespace agg

@@ -19,7 +19,7 @@ struct TlsOptions {
   // The name that a server's certificate has to have, in place of the host of
   // its address.
   std::string server_name;
-  // Between two looks at the files; gRPC counts whole seconds, at least 1.
+  // Time between two looks at the files; gRPC counts whole seconds, at least 1.
   absl::Duration reload = absl::Seconds(60);
 
   bool any() const {

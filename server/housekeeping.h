@@ -29,10 +29,10 @@ class HungPhase {
  public:
   explicit HungPhase(absl::Duration timeout) : timeout_(timeout) {}
 
-  // To be asked often, by a clock that leaves out what the process spent frozen
-  // (P31). A phase that makes progress does not hang. "phase close of round 7
-  // has hung for 10m (phase_timeout_seconds)", once for each phase; "": none
-  // does.
+  // Must be asked often, by a clock that leaves out what the process spent
+  // frozen (P31). A phase that makes progress does not hang. "phase close of
+  // round 7 has hung for 10m (phase_timeout_seconds)", once for each phase; "":
+  // none does.
   std::string Look(const std::optional<RunningPhase>& running, absl::Time now);
 
  private:
@@ -45,8 +45,8 @@ class HungPhase {
 
 // Health of one process, as grpc.health.v1 reports it.
 struct Health {
-  // In an open epoch: with second copies, all of them are there. On ordinal 0:
-  // all shards are.
+  // Whether, in an open epoch with second copies, all of them are there. On
+  // ordinal 0: all shards are.
   bool process = false;
   bool coordinator = false;  // as above, ordinal 0 only
   bool shard = false;        // as process, and has a published version

@@ -98,7 +98,7 @@ class VersionHold {
   bool valid() const;
 
  private:
-  // To one shard.
+  // A call to one shard.
   struct Call {
     int shard = 0;
     std::shared_ptr<const MappedRegions> regions;
@@ -111,7 +111,7 @@ class VersionHold {
   };
 
   VersionHold() = default;
-  // Until the places of all of the shard's slices are known.
+  // Reads until the places of all of the shard's slices are known.
   absl::Status Read(const PullSettings& settings, const PullTarget& target,
                     Call* call);
   absl::Status TakeFrame(const ShardRouter& router, const PullTarget& target,

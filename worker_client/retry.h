@@ -140,7 +140,7 @@ class RetryPolicy {
   // may take connections and refuse every call.
   static constexpr absl::Duration kWorks = absl::Seconds(1);
 
-  // Before a call that a limit refused is made again, at least.
+  // Least pause before a call that a limit refused is made again.
   static constexpr absl::Duration kLimitPause = absl::Milliseconds(100);
 
   explicit RetryPolicy(absl::Duration window) : window_(window) {}

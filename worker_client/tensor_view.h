@@ -44,9 +44,9 @@ struct TensorView {
   const void* data = nullptr;  // of the host, or of a device
   int64_t num_elements = 0;
   DType dtype = DType::kF32;  // F32, or the job's push dtype if not int8
-  // In place of `data`: all of the tensor, one piece behind the other, cut at
-  // begins of slices alone (multiples of kMaxSliceElements, shard_plan.h). All
-  // on the host, or all on one device.
+  // Given in place of `data`: all of the tensor, one piece behind the other,
+  // cut at begins of slices alone (multiples of kMaxSliceElements,
+  // shard_plan.h). All on the host, or all on one device.
   absl::Span<const TensorPiece> pieces;
 };
 

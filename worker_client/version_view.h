@@ -25,8 +25,8 @@ class VersionView {
         valid_(std::move(valid)) {}
 
   uint64_t version() const { return version_; }
-  // In manifest order, without names. Reading is always safe; what is read is
-  // the version's only if valid() is true afterwards.
+  // Tensors in manifest order, without names. Reading is always safe; what is
+  // read is the version's only if valid() is true afterwards.
   absl::Span<const TensorView> tensors() const { return tensors_; }
   // Whether all that has been read until now was of this version. Costs
   // nothing, and no call.

@@ -24,7 +24,7 @@ struct Block {
 };
 
 struct BlockPlan {
-  // In the ranges' order; an empty range has no block.
+  // Blocks in the ranges' order; an empty range has no block.
   std::vector<Block> blocks;
   // Unit u is blocks [unit_begins[u], unit_begins[u + 1]). Small blocks share
   // a unit, so that many tiny slices do not each cost a handover.

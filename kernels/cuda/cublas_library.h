@@ -49,8 +49,8 @@ class CublasLibrary {
   absl::Status Start(cudaStream_t stream);
   bool started() const { return handle_ != nullptr; }
 
-  // On Start's stream. Deterministic: one stream, no atomics (cuBLAS's
-  // default), and what is chosen depends on the shape alone.
+  // Multiplies on Start's stream. Deterministic: one stream, no atomics
+  // (cuBLAS's default), and what is chosen depends on the shape alone.
   absl::Status Gram(const BatchedGram& gram);
 
  private:

@@ -101,7 +101,7 @@ class CudaBackend : public Backend {
   // What Allocate and Adopt have made, if it can be used.
   absl::StatusOr<std::unique_ptr<Buffer>> Prepared(
       BufferUse use, absl::StatusOr<std::unique_ptr<cuda::CudaBuffer>> buffer);
-  // After one more row: starts cuBLAS if there are many now.
+  // Called after one more row: starts cuBLAS if there are many now.
   absl::Status PrepareForRows();
   // Makes the compute stream wait for all rows, or the request's ranges.
   absl::Status WaitForAllRows();

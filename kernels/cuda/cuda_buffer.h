@@ -59,9 +59,9 @@ struct UnmapIdle {
 // a thread whose device is its own.
 class DeviceSide {
  public:
-  // On the calling thread's device, which `sharing`, if any, is of. Memory that
-  // cannot be shared, though the device's can, is plain, with a line on
-  // stderr. Errors as AllocateDevice.
+  // Allocates on the calling thread's device, which `sharing`, if any, is of.
+  // Memory that cannot be shared, though the device's can, is plain, with a
+  // line on stderr. Errors as AllocateDevice.
   static absl::StatusOr<DeviceSide> Allocate(int64_t num_bytes,
                                              const DeviceSharing* sharing);
 

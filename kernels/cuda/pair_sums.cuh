@@ -117,7 +117,7 @@ __device__ __forceinline__ void SumProducts(const PairTile<Element>& tile,
   }
 }
 
-// In shared memory.
+// Sums of each warp, in shared memory.
 struct WarpSums {
   double hi[kPairWarps][kTilePairs];
   double lo[kPairWarps][kTilePairs];  // of pairs of doubles

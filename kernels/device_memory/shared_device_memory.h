@@ -48,7 +48,7 @@ class SharedDeviceMemory {
   char* data() const { return data_; }  // an address of the device
   int64_t num_bytes() const { return num_bytes_; }
   int64_t mapped_bytes() const { return mapped_bytes_; }
-  // To be handed out; below 0 for what was mapped.
+  // Descriptor to be handed out; below 0 for what was mapped.
   int fd() const { return fd_; }
 
  private:

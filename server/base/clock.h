@@ -51,7 +51,7 @@ class TickClock : public Clock {
   explicit TickClock(const Clock* base);
 
   absl::Time Now() const override;
-  // To be called each kInterval.
+  // Must be called each kInterval.
   void Tick();
 
   // Ticks Clock::Real() on a thread of its own; never destroyed. Behind the

@@ -63,8 +63,8 @@ inline constexpr int kLocalBufferBytes = 1 << 20;
 // Does nothing where /proc cannot be read. Thread-safe.
 void WidenLocalBuffers();
 
-// On the wire: the number of bytes, 4 bytes little endian, with which the
-// descriptors come (SCM_RIGHTS); then the bytes.
+// A message, on the wire: the number of bytes, 4 bytes little endian, with
+// which the descriptors come (SCM_RIGHTS); then the bytes.
 struct DescriptorMessage {
   std::string bytes;
   std::vector<FileDescriptor> descriptors;

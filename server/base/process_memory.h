@@ -24,7 +24,7 @@ namespace agg {
 // glibc.malloc in GLIBC_TUNABLES), or the C library is another one.
 bool TuneMalloc();
 
-// To be called by who has taken much memory for a moment: TrimIfAsked gives
+// Must be called by who has taken much memory for a moment: TrimIfAsked gives
 // what is free by then back to the kernel, all but `keep_bytes` of it, on the
 // thread that calls it, and says whether it was asked. Thread-safe.
 void AskForTrim();

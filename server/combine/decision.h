@@ -67,8 +67,9 @@ struct Decision {
   // Ranks whose micro_norm_squared_sum was not used (NoiseEstimate).
   std::vector<int32_t> small_sum_ranks;
 
-  // Per segment (1 if global, one per tensor if per_tensor): P weights over
-  // all of `rows` (0 for excluded ones), clipping and 1/loss_scale included.
+  // Coefficients per segment (1 if global, one per tensor if per_tensor): P
+  // weights over all of `rows` (0 for excluded ones), clipping and 1/loss_scale
+  // included.
   std::vector<std::vector<double>> coefficients;
   bool per_tensor = false;
 
@@ -90,8 +91,8 @@ struct Decision {
   std::vector<SegmentReport> tensors;  // always per tensor, for the report
   bool adacons_fallback = false;       // in any segment
   bool compensated = false;            // in any segment
-  // In any segment: unit vectors were combined, so that the result does not
-  // grow with the gradients.
+  // Whether, in any segment, unit vectors were combined, so that the result
+  // does not grow with the gradients.
   bool of_unit_rows = false;
   bool short_of_rows = false;  // in any segment: RuleResult::short_of_rows
   CombineState next_state;

@@ -50,8 +50,9 @@ absl::StatusOr<ScheduleKind> ParseScheduleKind(absl::string_view field,
 struct RuleOptions {
   const Rule* rule = &DefaultRule();  // never null
   Scope scope = DefaultRule().default_scope;
-  // Above it the Gram is made again, compensated (server/combine/README.md
-  // 3.5); rules without kMeasuresCancellation do not look at it.
+  // Limit above which the Gram is made again, compensated
+  // (server/combine/README.md 3.5); rules without kMeasuresCancellation do not
+  // look at it.
   double kappa_limit = 1e10;
   AdaconsOptions adacons;
   KrumOptions krum;

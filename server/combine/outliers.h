@@ -48,8 +48,8 @@ inline constexpr size_t kMinJudgedRows = 4;
 // nearly the same, a row is not an outlier for being 1% longer.
 inline constexpr double kLeastDeviation = 0.05;
 
-// Over the kept rows that are not zero, with l_i = ln sqrt(G_ii), G of all
-// tensors, loss scale removed:
+// Numbers over the kept rows that are not zero, with l_i = ln sqrt(G_ii), G of
+// all tensors, loss scale removed:
 //
 //   deviation = max(1.4826 median |l_j - median l|, kLeastDeviation)
 //   an outlier: |l_i - median l| > max_deviations * deviation

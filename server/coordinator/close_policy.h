@@ -46,8 +46,9 @@ struct CloseSnapshot {
   // The first commit, or the start if that came later.
   // REQUIRES: num_contributions > 0
   absl::Time waiting_since;
-  // After waiting_since, by how the last rounds went (ArrivalTimes::Timeout);
-  // 0: not known. A round_timeout stays the upper bound.
+  // Deadline after waiting_since, by how the last rounds went
+  // (ArrivalTimes::Timeout); 0: not known. A round_timeout stays the upper
+  // bound.
   absl::Duration usual_timeout = absl::ZeroDuration();
   // When num_in fell below min_workers; InfiniteFuture: it has not.
   absl::Time below_floor_since = absl::InfiniteFuture();

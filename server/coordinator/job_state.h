@@ -270,7 +270,8 @@ class JobState {
   // Members that have not committed; of a round that goes wave by wave, those
   // that its next wave waits for.
   std::vector<int32_t> MissingRanks() const;
-  // Since when rows have been waited for; InfiniteFuture: nobody has committed.
+  // Time since when rows have been waited for; InfiniteFuture: nobody has
+  // committed.
   absl::Time waiting_since() const { return waiting_since_; }
   // Says who has been waited for too long, if that is to be said now; else "".
   std::string SayWhoIsWaitedFor(absl::Time now);

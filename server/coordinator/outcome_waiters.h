@@ -35,7 +35,7 @@ class DeferredCalls {
   }
   bool empty() const { return calls_.empty(); }
 
-  // In the order of Add. REQUIRES: no lock is held.
+  // Runs them in the order of Add. REQUIRES: no lock is held.
   void Run() const {
     for (const std::function<void()>& call : calls_) call();
   }

@@ -185,7 +185,7 @@ class RoundEngine {
   absl::Status Reset(uint64_t epoch, const Manifest& manifest);
   // A new epoch of the same job, which goes on from where this engine is.
   void BeginEpoch(uint64_t epoch);
-  // After Reset: the job goes on from this record, combined as `now`.
+  // Has the job go on from this record, after Reset, combined as `now`.
   void Restore(const JobRecord& record, const CombineOptions& now);
   // Fills in what of a JobRecord is known here, of the last version that was
   // published: all but history, started, outcomes and used rows.

@@ -175,7 +175,7 @@ struct Waiting {
   std::vector<int32_t> joining;
   // Number of uncommitted members that a quorum still waits for; 0: all.
   int32_t num_needed = 0;
-  // Since when rows are waited for; InfiniteFuture: nobody has committed.
+  // Time since when rows are waited for; InfiniteFuture: nobody has committed.
   absl::Time rows_since = absl::InfiniteFuture();
   bool has_round_timeout = false;
   // What holds the rounds while too few workers are in, as FloorWatch::Text

@@ -22,7 +22,7 @@ inline bool operator==(const GradientName& a, const GradientName& b) {
   return a.session == b.session && a.round == b.round && a.attempt == b.attempt;
 }
 
-// Per slice: empty -> landing (claimed, being copied) -> landed. Invariants:
+// A slice goes: empty -> landing (claimed, being copied) -> landed. Invariants:
 //  1. A landed slice is never claimed again for the same gradient.
 //  2. While any slice of a row is landing the row keeps its gradient.
 //  3. A row never goes back to a lower attempt of its session and round.

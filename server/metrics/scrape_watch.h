@@ -39,8 +39,8 @@ class ScrapeWatch {
   void BeginStop() { stopping_ = true; }
   bool stopping() const { return stopping_; }
 
-  // Until when somebody who has not seen the stop is due to come; the past:
-  // nobody is.
+  // Time until when somebody who has not seen the stop is due to come; the
+  // past: nobody is.
   absl::Time NextDue() const;
   // Waits until nobody is, but not beyond `deadline`, which is the clock's.
   void AwaitScrapes(absl::Time deadline);

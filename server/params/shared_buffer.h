@@ -34,7 +34,7 @@ class Region {
   int fd() const { return memory_->fd(); }
 
   uint64_t generation() const;
-  // To be called before bytes of a version are overwritten: who has read them
+  // Must be called before bytes of a version are overwritten: who has read them
   // sees another generation then.
   void BeginGeneration();
 
@@ -83,8 +83,8 @@ class SharedBuffer : public Buffer {
   std::unique_ptr<Buffer> adopted_;  // ends before the region
 };
 
-// In shared memory if `shared`, and if there is none, with a line in the log
-// and counted, the backend's own. Errors as Backend::Allocate.
+// Allocates in shared memory if `shared`, and if there is none, with a line in
+// the log and counted, the backend's own. Errors as Backend::Allocate.
 absl::StatusOr<std::unique_ptr<Buffer>> AllocateHost(Backend* backend,
                                                      BufferUse use,
                                                      int64_t num_bytes,

@@ -32,7 +32,7 @@ class RecordReader {
 
   // Where the last complete record ends.
   int64_t end_offset() const { return end_offset_; }
-  // After Next was false: bytes of a record that was cut short.
+  // Returns, after Next was false, the bytes of a record that was cut short.
   int64_t truncated_bytes() const { return truncated_bytes_; }
 
  private:

@@ -132,7 +132,7 @@ struct ShardIdentity {
 // proved that the certificate is its own.
 std::vector<std::string> CertificateNames(const grpc::AuthContext& context);
 
-// To be called at the beginning of every call of every service: a stream is
+// Must be called at the beginning of every call of every service: a stream is
 // admitted once, and its messages cost nothing more. What it takes of the
 // limits goes back when the call ends. CallerGate::Admit's errors, and
 // UNAUTHENTICATED when the certificate of the connection is over.

@@ -90,7 +90,7 @@ class BidiStream
  protected:
   explicit BidiStream(OpenStreams* open) : open_(open) {}
 
-  // To be called by the factory, right after it has made the shared_ptr.
+  // Must be called by the factory, right after it has made the shared_ptr.
   void Own() {
     self_ = this->shared_from_this();
     std::weak_ptr<BidiStream> weak = self_;

@@ -54,7 +54,8 @@ class WatchedCall {
 
   // How long nothing moved, if that is why it was ended; else 0.
   absl::Duration stalled_for() const { return stalled_for_; }
-  // After Finish: the other side has ended it, and no broken connection.
+  // Whether, after Finish, the other side has ended it, and no broken
+  // connection.
   bool answered() const;
 
  private:

@@ -132,10 +132,10 @@ using ShardControlMethods = v1::ShardControl::WithRawCallbackMethod_Fetch<
 absl::Status CheckAttach(const v1::AttachRequest& request,
                          const ShardIdentity& self, absl::Time now);
 
-// Since when a shard is without its coordinator (P24): a class of its own, so
-// that it can be tested without streams. Counts the Attach streams of the
-// newest epoch: the coordinator may be back on a new stream before the end of
-// the broken one is seen. Thread-safe.
+// Knows since when a shard is without its coordinator (P24): a class of its
+// own, so that it can be tested without streams. Counts the Attach streams of
+// the newest epoch: the coordinator may be back on a new stream before the end
+// of the broken one is seen. Thread-safe.
 class CoordinatorWatch {
  public:
   // `clock` outlives it, and should leave out what the process spent frozen

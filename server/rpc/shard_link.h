@@ -102,7 +102,7 @@ class ShardLink {
   // The shard is sent the reason if `tell`, and then it ends the stream; else
   // the stream is cancelled.
   void End(const absl::Status& reason, bool tell);
-  // After End: waits for the threads. A shard that was told gets a second to
+  // Waits, after End, for the threads. A shard that was told gets a second to
   // end the stream. By one thread at a time.
   void Join();
 
@@ -117,7 +117,8 @@ class ShardLink {
   void TakeReply(Stream* stream, const v1::AttachReply& reply);
   // Cancels a stream that resumes and takes too long for it.
   void AwaitEnd(Stream* stream);
-  // After a stream's end: OK if another one is to be tried, else why not.
+  // Judges a stream that has ended: OK if another one is to be tried, else why
+  // not.
   absl::Status Judge(const Stream& stream);
   absl::Status LossReason(const Stream& stream) const;
   bool overdue() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -100,7 +100,7 @@ class EarlyGrams {
   void Expect(std::vector<RoundRow> rows, int num_slices);
   const std::vector<RoundRow>& rows() const { return rows_; }
 
-  // To be called when all of rows() have landed the slice; may be repeated.
+  // Must be called when all of rows() have landed the slice; may be repeated.
   void SliceComplete(int32_t slice);
 
   bool any_ready() const { return !ready_.empty(); }
@@ -249,7 +249,7 @@ class OpenRound {
   std::vector<RoundRow> ExpectedRows() const;
   // The sessions of now are those that the open round is expected to have.
   void ExpectAlive();
-  // To be called whenever ExpectedRows may have changed.
+  // Must be called whenever ExpectedRows may have changed.
   void UpdateExpected();
   // Notes the slice as complete if all expected rows have landed it.
   void NoteIfComplete(int32_t slice);

@@ -41,8 +41,8 @@ struct GrantedDevice {
 struct RegionGrant {
   std::vector<GrantedRegion> row;  // one, or none
   std::vector<GrantedRegion> versions;
-  // To who takes it, one or none: the row on the device, if there is a row, and
-  // the float32 parameters (P47, P48).
+  // Given to who takes it, one or none: the row on the device, if there is a
+  // row, and the float32 parameters (P47, P48).
   std::vector<GrantedDevice> row_device;
   std::vector<GrantedDevice> parameters_device;
   // Bytes, where each of the shard's slices lies in the row, in their order.

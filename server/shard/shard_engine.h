@@ -374,7 +374,7 @@ class ShardEngine : public ShardPeer {
                PullCallback callback, bool partial = false);
   // The callback will not be called any more, unless it already runs.
   void CancelPull(int64_t id);
-  // To be called after each use of the backend, with no lock held: if the
+  // Must be called after each use of the backend, with no lock held: if the
   // device was found lost, ends the epoch and calls on_lost and on_device_lost.
   // By others for what is copied behind a version.
   void ReportLostDevice() ABSL_LOCKS_EXCLUDED(turn_, mutex_);

@@ -74,8 +74,8 @@ struct CombineStepState {
   int unit = 0;
 };
 
-// In units of 1, where nothing else is said. Undefined values are NaN; values
-// beyond double's range are infinite.
+// Numbers in units of 1, where nothing else is said. Undefined values are NaN;
+// values beyond double's range are infinite.
 struct CombineStepResult {
   Decision decision;  // coefficients, clip_factor and norm are clipped ones
   GramMatrix gram;    // NaN for rows that are not finite

@@ -30,10 +30,10 @@ struct Turn {
   double yardstick = 0.0;  // after another copy; 0: the turn had none
 };
 
-// For a kernel that has to move `kernel_bytes` while its copies read and write
-// `copy_bytes` together: {"bytes", "repetitions", "gb_per_s": spread,
-// "share_of_copy": spread}. A turn's share is the kernel's bytes per second
-// over the copy's. REQUIRES: `turns` is not empty.
+// Writes the row of a kernel that has to move `kernel_bytes` while its copies
+// read and write `copy_bytes` together: {"bytes", "repetitions", "gb_per_s":
+// spread, "share_of_copy": spread}. A turn's share is the kernel's bytes per
+// second over the copy's. REQUIRES: `turns` is not empty.
 Json RatesOf(const std::vector<Turn>& turns, double kernel_bytes,
              double copy_bytes);
 

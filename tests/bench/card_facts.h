@@ -16,7 +16,7 @@ namespace agg {
 // not answer. REQUIRES: there is a device.
 Json CardFacts();
 
-// Of a multiprocessor: registers in four parts, given by 256 to a warp.
+// Limits of a multiprocessor: registers in four parts, given by 256 to a warp.
 struct SmLimits {
   int threads = 0;
   int blocks = 0;
@@ -25,11 +25,12 @@ struct SmLimits {
   int block_shared_bytes = 0;  // that the system takes of each block
 };
 
-// Of the calling thread's device; none if the runtime does not know them all.
+// Limits of the calling thread's device; none if the runtime does not know them
+// all.
 std::optional<SmLimits> LimitsOfDevice();
 
-// By the limits alone, with as much shared memory as there can be: what the
-// table of kernels/README.md has (tests/kernels/cuda/kernel_resources.py).
+// Blocks by the limits alone, with as much shared memory as there can be: what
+// the table of kernels/README.md has (tests/kernels/cuda/kernel_resources.py).
 // REQUIRES: use.threads > 0.
 int ExpectedBlocks(const cuda::KernelUse& use, const SmLimits& limits);
 

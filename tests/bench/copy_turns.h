@@ -79,7 +79,8 @@ class CopyTurns {
   // part.
   void Enqueue(const Launch& launch, const Launch& yardstick,
                cudaEvent_t* events);
-  // After a copy that is not timed, which keeps the device busy meanwhile.
+  // Runs turns after a copy that is not timed, which keeps the device busy
+  // meanwhile.
   std::vector<Turn> Run(int num_turns, const Launch& launch,
                         const Launch& yardstick);
   void Copy();

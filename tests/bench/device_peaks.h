@@ -28,9 +28,9 @@ inline constexpr int kStreamPeakBlocks = 8;
 cudaError_t LaunchReadPeak(const StreamPeak& work, int num_blocks,
                            cudaStream_t stream);
 
-// As Update moves them: the same elements of all rows and arrays at a time, all
-// of them read, the arrays written. What is left behind the last 2 Ki elements
-// is not.
+// Moves bytes as Update does: the same elements of all rows and arrays at a
+// time, all of them read, the arrays written. What is left behind the last 2 Ki
+// elements is not.
 cudaError_t LaunchMixPeak(const StreamPeak& work, int num_blocks,
                           cudaStream_t stream);
 

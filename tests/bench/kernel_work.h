@@ -44,13 +44,14 @@ struct DeviceRows {
 // All of both classes end the process with a message if a call fails. `args`
 // is begun anew; it outlives the work, of which one is launched at a time.
 
-// For each wave the kernel and then the sums of its slots, to pinned memory.
+// Launches for each wave the kernel and then the sums of its slots, to pinned
+// memory.
 class GramWork {
  public:
   GramWork(const DeviceRows& rows, const std::vector<cuda::Wave>& waves,
            cuda::ArgsBlock* args);
   void Launch(bool double_float, cudaStream_t stream) const;
-  // Of Grams and of sums; a Gram of more than 32 rows is two kernels.
+  // Launches of Grams and of sums; a Gram of more than 32 rows is two kernels.
   int64_t num_launches() const {
     return static_cast<int64_t>(grams_.size() + sums_.size());
   }

@@ -24,7 +24,7 @@ struct LinkOptions {
 // INVALID_ARGUMENT naming the field, its value and what is allowed.
 absl::Status CheckLinkOptions(const LinkOptions& options);
 
-// Of what has been pushed.
+// Counts of what has been pushed.
 struct LinkCounts {
   int64_t packets = 0;      // that came out
   int64_t bytes = 0;        // likewise

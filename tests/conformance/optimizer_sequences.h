@@ -8,8 +8,8 @@
 
 namespace agg {
 
-// From the parameter 1, by the gradients 0.5 and then -0.25 at the learning
-// rate 0.1 and the trust ratio 1.
+// Steps from the parameter 1, by the gradients 0.5 and then -0.25 at the
+// learning rate 0.1 and the trust ratio 1.
 struct OptimizerSequence {
   const char* name;
   OptimizerOptions options;

@@ -69,16 +69,17 @@ class UpdateRun {
                                 const std::vector<double>& coefficients,
                                 const RangeStep& step);
 
-  // Of the last Update or Step.
+  // What the last Update or Step said.
   bool all_finite() const { return all_finite_; }
-  // On the host, for as many floats as the layout has; kUntouched at first.
+  // Memory on the host, for as many floats as the layout has; kUntouched at
+  // first.
   float* combined() const;
   std::vector<float> Combined() const;
   std::vector<float> Snapshot() const;
   std::vector<uint16_t> NarrowedSnapshot() const;  // of Load or Update
 
  private:
-  // Of a Step, which has no rows.
+  // The request of a Step, which has no rows.
   UpdateRequest MakeStepRequest(const std::vector<UpdateRange>& updates) const;
   UpdateRequest MakeRequest(const TestRows& rows,
                             const std::vector<UpdateRange>& updates) const;

@@ -21,7 +21,7 @@ struct CudaDevice {
 // Asked once per process.
 const CudaDevice& TheCudaDevice();
 
-// On the emulated device, streams do their work at once in odd runs and at the
+// Streams of the emulated device do their work at once in odd runs and at the
 // last moment in even ones, as timing may differ from run to run on a real one.
 void BeginRun(int run);
 

@@ -74,7 +74,7 @@ class LoopbackJob {
   const std::string config_;
   const BackendMaker make_backend_;
   const std::function<void(ServerOptions*)> edit_;
-  // Before the servers, which may set it to their end.
+  // Declared before the servers, which may set it to their end.
   std::vector<std::unique_ptr<std::atomic<bool>>> device_lost_;
   std::vector<std::unique_ptr<Server>> servers_;
   std::vector<std::string> addresses_;

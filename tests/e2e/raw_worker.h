@@ -32,7 +32,7 @@ class RawWorker {
   // The last frame of a row of ones for a shard: all of its slices, with
   // `report`, or `commit` on shard 0, and with `pull`.
   v1::PushFrame Frame(int shard, uint64_t round, uint32_t attempt = 0) const;
-  // The same row, a frame for each slice: `commit` and `pull` in the first one,
+  // A frame for each slice of the row: `commit` and `pull` in the first one,
   // `report` in all.
   std::vector<v1::PushFrame> SplitBySlice(const v1::PushFrame& row) const;
   // Opens the shard's Push stream if none is open.
@@ -47,7 +47,7 @@ class RawWorker {
 
   v1::RoundOutcome last_outcome() const { return last_outcome_; }
   v1::StatusReply Status();
-  // Until the rank has committed, or the other way round.
+  // Waits until the rank has committed, or the other way round.
   void AwaitCommitted(int rank);
   bool Committed(int rank);
   grpc::Status Leave();

@@ -317,7 +317,7 @@ class FuzzCalls {
   void CancelAll();
 
  private:
-  // Of wall time, on a slow machine under a sanitizer.
+  // Wall time that suffices on a slow machine under a sanitizer.
   static constexpr absl::Duration kPatience = absl::Seconds(40);
 
   const std::function<bool()> settle_;

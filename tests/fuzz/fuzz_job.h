@@ -45,7 +45,7 @@ class FuzzJob {
   void Do(const fuzz::Who& who, const v1::StatusRequest& request);
   void Do(const fuzz::Who& who, v1::PullRequest request);
 
-  // Of the admin service: `call` is its method.
+  // Calls the admin service: `call` is its method.
   template <typename Request, typename Reply>
   using AdminMethod = grpc::ServerUnaryReactor* (
       v1::Admin::CallbackService::*)(grpc::CallbackServerContext*,
@@ -66,7 +66,7 @@ class FuzzJob {
   // What must be so after any input.
   void Finish();
 
-  // For calls that are not above.
+  // The services, for calls that are not above.
   FuzzServices* services() { return &services_; }
   FuzzCalls* calls() { return &calls_; }
   HonestWorker* honest() { return &honest_; }

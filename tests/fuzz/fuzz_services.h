@@ -53,7 +53,7 @@ class FuzzServices {
   const Manifest& manifest() const { return manifest_; }
   const ShardPlan& plan() const { return plan_; }
 
-  // By ordinal modulo their number.
+  // The service of an ordinal, modulo their number.
   CoordinatorMethods* coordinator(uint32_t shard);
   v1::Reductions::CallbackService* reductions(uint32_t shard);
   Shard* shard(uint32_t shard);

@@ -14,7 +14,7 @@
 
 namespace agg {
 
-// The same seed and the same bytes make the same changes. Not thread-safe.
+// Makes the same changes with the same seed of the same bytes. Not thread-safe.
 class MessageMutator {
  public:
   // Changes some of `data`, and its size up to `most`; returns the new size.

@@ -308,7 +308,9 @@ def check_classes(files):
 
 
 _FRAGMENT = re.compile(
-    r"^\s*// (As|By|For|From|Likewise|Of|The same|With|Without)\b")
+    r"^\s*// (Above|After|As|Before|Behind|Below|Beside|Between|By|During|For|"
+    r"From|In|Into|Likewise|Of|On|Over|Per|Since|The same|Through|To|Under|"
+    r"Until|Up to|With|Within|Without)(?![-\w])")
 
 
 def check_comments(files):
@@ -319,7 +321,7 @@ def check_comments(files):
     what.
     """
     for path, lines in files.items():
-        if not path.endswith((".h", ".cuh")) or path.startswith("tests/"):
+        if not path.endswith((".h", ".cuh")):
             continue
         before = ""
         for number, line in enumerate(lines, 1):

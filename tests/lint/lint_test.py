@@ -150,9 +150,11 @@ class CommentsTest(unittest.TestCase):
                        "// Ends it.", "int a;  // of the round", "// Offset.",
                        "// Forgets it."), [])
 
-    def test_headers_of_production_code_alone(self):
-        for path in ("server/a.cc", "tests/a.h"):
-            self.assertEqual(self.found("// Of the round.", path=path), [])
+    def test_headers_alone(self):
+        self.assertEqual(self.found("// Of the round.", path="server/a.cc"), [])
+
+    def test_a_prepositions_compound_is_a_name(self):
+        self.assertEqual(self.found("// Per-target guard."), [])
 
 
 if __name__ == "__main__":

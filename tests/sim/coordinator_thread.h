@@ -41,7 +41,7 @@ class CoordinatorThread {
     MutexLock lock(&mutex_);
     return still_;
   }
-  // On the thread, from within run_once: gives control back to who called Run,
+  // Gives, on the thread, from within run_once, control back to who called Run,
   // until the next Run.
   void StandStill() {
     MutexLock lock(&mutex_);

@@ -87,10 +87,11 @@ class JobSimulation {
 
   void StartShard(int ordinal);
   void StartLeader();
-  // Of the process that has shard 0's address; null: it is dead or frozen.
+  // The coordinator of the process that has shard 0's address; null: it is dead
+  // or frozen.
   Coordinator* coordinator() const;
   bool RunLeader(Leader* leader);
-  // On the leader's thread, in a call: returns when the process goes on.
+  // Called on the leader's thread, in a call: returns when the process goes on.
   bool Freeze(SimHost* host);
   bool StepWorkers();
   // What an operator does between two rounds.

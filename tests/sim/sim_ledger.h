@@ -33,7 +33,7 @@ class SimLedger {
   // What contradicts itself; empty: nothing.
   const std::vector<std::string>& errors() const { return errors_; }
   void Fail(const std::string& error) { errors_.push_back(error); }
-  // By history and version.
+  // Tensors by history and version.
   const std::map<std::pair<uint64_t, uint64_t>, Tensors>& pulled() const {
     return pulled_;
   }
@@ -48,7 +48,7 @@ class SimLedger {
 
   std::vector<Word> told_;
   std::map<std::pair<uint64_t, uint64_t>, Tensors> pulled_;
-  // Of a version, by the epoch that made it and its number: its rows.
+  // Rows of a version, by the epoch that made it and its number.
   std::map<std::pair<uint64_t, uint64_t>, std::vector<int32_t>> rows_;
   std::map<uint64_t, uint64_t> highest_;  // that was seen, by history
   uint64_t history_ = 0;                  // of the last epoch

@@ -49,7 +49,7 @@ struct SimHost {
   std::unique_ptr<ShardEngine> engine;
   // Whose calls the shard takes (P21): until that process dies or is silent.
   const SimHost* claim = nullptr;
-  // By ordinal, of the coordinator there: what Attach was given.
+  // What the coordinator at an ordinal gave: what Attach was given.
   std::map<int, std::function<void(absl::Status)>> on_lost;
 };
 using SimHostPtr = std::shared_ptr<SimHost>;

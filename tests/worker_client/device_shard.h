@@ -29,7 +29,7 @@ class DeviceShard {
   explicit DeviceShard(const Manifest& manifest, DType push_dtype = DType::kF32,
                        Tell tell = nullptr);
 
-  // Of a job with this shard.
+  // Options of a job with this shard.
   FakeJob::Options Options();
 
   struct Counts {

@@ -52,7 +52,7 @@ class DeviceTensors {
     const CurrentContext current(*context_);
     context_->driver().call().cuStreamSynchronize(nullptr);
   }
-  // As they are now: without waiting for anything.
+  // The tensors as they are now: without waiting for anything.
   std::vector<std::vector<float>> Get() const {
     std::vector<std::vector<float>> values;
     for (size_t t = 0; t < memory_.size(); ++t) {

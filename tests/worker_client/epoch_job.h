@@ -38,10 +38,10 @@ class EpochJob : private FakeState {
   EpochJob(Manifest manifest, int num_shards);
   ~EpochJob();
 
-  // From now on the job is pipelined (P43): versions are sent slice by slice,
+  // Makes the job pipelined (P43): versions are sent slice by slice,
   // as the row comes, and the shard's last one when the round has ended.
   void Pipeline() { pipelined_ = true; }
-  // Of rows; F32 unless it is set before anybody joins.
+  // Type of rows; F32 unless it is set before anybody joins.
   void set_push_dtype(v1::DType dtype) { push_dtype_ = dtype; }
 
   std::string coordinator() const { return addresses_[0]; }
@@ -78,7 +78,7 @@ class EpochJob : private FakeState {
   // Another worker does, constants: version 0.
   void SeedByAnother();
   void Expire();  // the session: Join gives another one
-  // From now on who joins takes part after the open round only.
+  // Lets who joins from now on take part after the open round only.
   void AdmitLater() { Set(&admits_later_, true); }
   void Finish() { Set(&finished_, true); }
   // Joins get this instead of an answer; OK: they are answered.
@@ -101,7 +101,7 @@ class EpochJob : private FakeState {
   }
   int pulls() const { return Read(pulls_); }
   uint64_t version() const;
-  // Of the newest version.
+  // Parameters of the newest version.
   std::vector<std::vector<float>> parameters() const;
 
  private:
@@ -130,7 +130,7 @@ class EpochJob : private FakeState {
   };
 
   void Serve(int shard);
-  // With mutex_ held, all of them.
+  // REQUIRES, all of them: mutex_ is held.
   grpc::Status CheckCall(uint64_t epoch) const;
   v1::JoinReply Describe() const;
   grpc::Status Land(int shard, const v1::PushFrame& frame, v1::PushAck* ack,

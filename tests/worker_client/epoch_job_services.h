@@ -311,7 +311,7 @@ class EpochJob::CoordinatorService : public v1::Coordinator::Service {
     }
     status = check();
     if (!status.ok()) return status;
-    // The same commit may have come twice.
+    // One commit may have come twice.
     if (is_open()) job_->Publish(request);
     if (seed) {
       outcome->set_epoch(job_->versions_[0].made);

@@ -42,8 +42,9 @@ class FakeJob : private FakeState {
     std::vector<std::string> region_sockets;
     // The bytes of a slice that a frame names with in_place.
     std::function<std::string(const v1::FrameMeta& meta, int slice)> placed;
-    // Of a pull with in_place: whether its frame says places, which it fills in
-    // with the slices. The version's bytes of each slice are asked for.
+    // Decides of a pull with in_place whether its frame says places, which it
+    // fills in with the slices. The version's bytes of each slice are asked
+    // for.
     std::function<bool(const v1::PullRequest& request,
                        const std::function<std::string(int slice)>& bytes,
                        v1::PullFrame* frame)>
@@ -67,7 +68,7 @@ class FakeJob : private FakeState {
   void set_pull_fault(int shard, Fault fault) {
     Set(&shards_[shard].pull_fault, std::move(fault));
   }
-  // Before each version that goes along with a row in one trip.
+  // Decides before each version that goes along with a row in one trip.
   void set_trip_fault(int shard, Fault fault) {
     Set(&shards_[shard].trip_fault, std::move(fault));
   }
@@ -75,11 +76,11 @@ class FakeJob : private FakeState {
   void set_pull_corruption(int shard, Choice corrupts) {
     Set(&shards_[shard].corrupts, std::move(corrupts));
   }
-  // Likewise versions that go along with a row, in their first slice.
+  // Versions that go along with a row get one in their first slice.
   void set_trip_corruption(int shard, Choice corrupts) {
     Set(&shards_[shard].trip_corrupts, std::move(corrupts));
   }
-  // From now on, the shard's frames are left unread until the job ends.
+  // Leaves the shard's frames unread until the job ends.
   void StallPushes(int shard) { Set(&shards_[shard].stalls, true); }
   // Commits are not answered, until they are again.
   void HoldCommits() { Set(&hold_commits_, true); }
@@ -89,12 +90,12 @@ class FakeJob : private FakeState {
     Set(&commit_failure_, std::move(status));
   }
 
-  // To the attending client; waits for it to attend.
+  // Sends to the attending client; waits for it to attend.
   void Send(v1::JobEvent::Kind kind, std::string message = "");
   // The job has finished, and only those who ask learn it: Observe says so, and
   // the outcomes of later rounds are refused.
   void Finish() { Set(&finished_, true); }
-  // From now on a pull gets so many frames and then waits; -1: it goes on.
+  // Gives a pull so many frames and then waits; -1: it goes on.
   void HoldPullsAfter(int frames) { Set(&pull_frames_, frames); }
   // Waits until so many frames of pushes have come to all shards together.
   void AwaitFrames(int count);
@@ -143,7 +144,7 @@ class FakeJob : private FakeState {
   // A shard's slices, the request's first ones first, which must be its own.
   std::vector<int32_t> PullOrder(const v1::PullRequest& request,
                                  int shard) const;
-  // Before a pull's next frame, after `sent`.
+  // Waits before a pull's next frame, after `sent`.
   void AwaitTurn(int sent, grpc::ServerContext* context);
   // A version's slice as `dtype`.
   std::string Payload(uint64_t version, int slice, v1::DType dtype) const;

@@ -32,7 +32,7 @@ class SplitMix {
     return z ^ (z >> 31);
   }
 
-  // In (0, 1).
+  // Returns a number in (0, 1).
   double Uniform() {
     return (static_cast<double>(Next() >> 11) + 0.5) * 0x1p-53;
   }

@@ -24,7 +24,7 @@ struct DigitsTensors {
   std::vector<float> output_weights;  // kDigitHidden x kDigitClasses
   std::vector<float> output_bias;     // kDigitClasses
 
-  // In manifest order.
+  // The tensors in manifest order.
   std::vector<TensorView> views() const;
   std::vector<MutableTensorView> mutable_views();
 };

@@ -54,7 +54,7 @@ void Finish(int device);
 // on; 0: it works.
 void Fail(const std::string& name, int code);
 int64_t NumCalls(const std::string& name);  // so far
-// The same for copies between devices and the host, in both directions.
+// Copies between devices and the host, in both directions, fail so.
 void FailHostCopies(int code);
 int64_t NumHostCopies();
 // Copies on streams of that device, to and from devices, fail with `code`; 0:

@@ -100,7 +100,8 @@ using Lock = std::lock_guard<std::recursive_mutex>;
 // Counts a call. What a test wants it to fail with, or kNotInitialized before
 // cuInit; else 0. REQUIRES: the state is locked.
 int BeginCall(const char* name);
-// As BeginCall, and kInvalidContext if the thread has no current context.
+// Does what BeginCall does, and says kInvalidContext if the thread has no
+// current context.
 int BeginCallInContext(const char* name);
 // Null: none.
 FakeContext* CurrentContext();
@@ -112,7 +113,7 @@ char* Reserve(size_t size);
 const Range* RangeOf(const void* address, size_t size);
 // The host's, as in /proc/self/maps: "rw-p"; "": nothing is mapped there.
 std::string AccessTo(const void* address);
-// Of host memory, or registered.
+// Whether it is pinned host memory, or registered.
 bool IsPinned(const void* address, size_t size);
 
 // Does the stream's work up to `position`; waits while it hangs. REQUIRES: the

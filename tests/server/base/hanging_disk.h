@@ -31,7 +31,7 @@ class HangingDisk {
     hangs_ = hangs;
     changed_.NotifyAll();
   }
-  // Until so many have begun.
+  // Waits until so many have begun.
   void AwaitReads(int number) {
     MutexLock lock(&mutex_);
     while (num_reads_ < number) changed_.Wait(&mutex_);

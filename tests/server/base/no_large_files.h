@@ -21,7 +21,7 @@ class NoLargeFiles {
  public:
   static constexpr long kMaxBytes = 256 << 10;
 
-  // At its end what was logged goes to `*logged`, or, if that is null, to
+  // What was logged goes, at its end, to `*logged`, or, if that is null, to
   // stderr.
   explicit NoLargeFiles(rlim_t max_bytes = kMaxBytes,
                         std::string* logged = nullptr)

@@ -22,7 +22,7 @@ namespace agg {
 // Eight tensors of few elements: a scalar and an empty one among them.
 Manifest SmallTensors();
 
-// Of the job "job" with adam: all but the parts.
+// A manifest of the job "job" with adam: all but the parts.
 CheckpointManifest SampleManifest(const CheckpointId& id, int num_shards,
                                   const Manifest& tensors);
 

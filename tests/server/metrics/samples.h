@@ -123,7 +123,7 @@ inline JobStatus Job() {
   status.workers[1].late_rows = 12;
   status.workers[1].last_rows = 40;
   status.workers[1].lateness = absl::Milliseconds(250);
-  // With the options' five shards; the third one does not say it.
+  // They are with the options' five shards; the third one does not say it.
   status.workers[0].transports.shards = {5, 0, 0, 0, 0};
   status.workers[1].transports.shards = {1, 1, 1, 1, 1};
   status.round_timeout = absl::Seconds(4);

@@ -70,7 +70,7 @@ class FaultyPeer : public ShardPeer {
     MutexLock lock(&mutex_);
     job_hooks_[PhaseKind::kReserveRow] = std::move(hook);
   }
-  // From now on memory for a row takes longer than SetSession may: it fails for
+  // Makes memory for a row takes longer than SetSession may: it fails for
   // a session whose rank has none reserved in this epoch.
   void RowsTakeLong() {
     MutexLock lock(&mutex_);
@@ -169,7 +169,8 @@ class FaultyPeer : public ShardPeer {
   }
   absl::StatusOr<uint64_t> Promise() override { return peer_->Promise(); }
   std::string Record() const override { return peer_->Record(); }
-  // As a remote shard: the phase that runs, and later ones, end so.
+  // Ends calls as a remote shard does: the phase that runs, and later ones, end
+  // so.
   void GiveUp(uint64_t, const absl::Status& reason) override {
     MutexLock lock(&mutex_);
     given_up_ = reason;

@@ -77,7 +77,8 @@ class LocalCluster {
   // The connection to the shard is lost for longer than is waited for; its
   // memory stays.
   void LoseConnection(int ordinal);
-  // Until so many checkpoints are sealed by this coordinator, or have failed.
+  // Waits until so many checkpoints are sealed by this coordinator, or have
+  // failed.
   void AwaitCheckpoints(uint64_t number);
   FakeClock* clock() { return &clock_; }
   std::vector<RoundReport> reports() const;
@@ -117,8 +118,8 @@ class LocalWorker {
 
   // Settles (with the fake clock) or waits for the answer.
   absl::Status Join();
-  // After an epoch, with parameters of that version and the epoch that made
-  // it.
+  // Joins after an epoch, with parameters of that version and the epoch that
+  // made it.
   absl::Status Resume(uint64_t version, uint64_t made);
   const JoinResult& joined() const { return joined_; }
   int32_t rank() const { return rank_; }

@@ -15,7 +15,7 @@
 
 namespace agg {
 
-// As RunningJob::RunRound has it.
+// The seed that RunningJob::RunRound takes.
 inline uint64_t RowSeed(uint64_t round, int32_t rank) {
   return 1000 * (round + 1) + static_cast<uint64_t>(rank);
 }

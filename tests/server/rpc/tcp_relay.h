@@ -22,7 +22,7 @@ class TcpRelay {
   std::string address() const;
   // New connections go there.
   void Redirect(const std::string& target);
-  // From now on what the target sends is thrown away.
+  // Throws away what the target sends from now on.
   void Mute();
   // Returns when something has been thrown away since Mute.
   void AwaitMuted();

@@ -74,8 +74,9 @@ class ShardRing {
   // Push by all workers, Close, Update, Publish.
   void RunRound(uint64_t round);
 
-  // With replication, after Attach: what becomes of each copy, as P18 says, the
-  // void ones fetched, the sessions of Join, open. Where the job goes on.
+  // Recovers, with replication, after Attach: what becomes of each copy, as P18
+  // says, the void ones fetched, the sessions of Join, open. Where the job goes
+  // on.
   VersionId Recover();
   // The actions for `target` of the last Attach; and fetching.
   void RecoverBefore(const VersionId& target);
@@ -91,13 +92,14 @@ class ShardRing {
   absl::StatusOr<PhaseResult> Run(int ordinal, const Phase& phase) {
     return engines_[ordinal]->RunPhase(phase);
   }
-  // On all shards, which has to work.
+  // Runs it on all shards, which has to work.
   void RunAll(const Phase& phase);
   // kRecover with one action of all homes, and kOpen.
   void RecoverAll(CopyAction home, const VersionId& target,
                   const std::string& checkpoint = "");
 
-  // Of all shards, at the version they have; "" text if some pull fails.
+  // Tensors of all shards, at the version they have; "" text if some pull
+  // fails.
   absl::StatusOr<Tensors> Pull(uint64_t version);
 
   // Asks until the part is written or has failed.

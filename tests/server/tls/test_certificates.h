@@ -36,9 +36,10 @@ class TestCa {
 
   std::string path(const std::string& file) const;
   std::string ca() const { return path("ca.pem"); }
-  // With the CA as that of clients.
+  // Files with the CA as that of clients.
   TlsFiles files(const std::string& name) const;
-  // Of who trusts this CA and shows `name`'s certificate, or none for "".
+  // Options of who trusts this CA and shows `name`'s certificate, or none for
+  // "".
   TlsOptions options(const std::string& name) const;
 
  private:

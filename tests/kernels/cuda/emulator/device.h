@@ -64,7 +64,7 @@ void RunGrid(dim3 grid, unsigned num_threads,
 
 // What shared memory is full of when a block begins.
 inline constexpr unsigned char kPoison = 0xff;
-// Of the block that runs, among all that ever ran; from 1 on.
+// Number of the block that runs, among all that ever ran; from 1 on.
 int64_t BlockNumber();
 
 // Adds work to a stream.
@@ -79,7 +79,7 @@ void SetDeviceCount(int count);
 // Whether a call has taken the device into use, as nearly every one does with
 // the device of its thread: on a real one that costs memory.
 bool DeviceUsed(int device);
-// As set for the device.
+// The flags that were set for the device.
 unsigned DeviceFlags(int device);
 // Memory that may be allocated on each device; default 1 TiB.
 void SetDeviceBytes(int64_t num_bytes);
@@ -97,7 +97,7 @@ int64_t NumAllocations();
 
 // What registering host memory fails with from now on; cudaSuccess: it works.
 void FailRegistering(cudaError_t error);
-// The same, once `num_pieces` more have been registered.
+// Has it fail so once `num_pieces` more have been registered.
 void FailRegisteringAfter(int64_t num_pieces, cudaError_t error);
 // Whether kernels find such memory at the host's address; default: yes.
 void SetRegisteredServesKernels(bool serves);
@@ -127,8 +127,8 @@ void FailCopyAfter(int num_copies, cudaError_t error);
 void FailNextCopy(cudaError_t error);
 // Launches and copies of all threads that have failed on request so far.
 int64_t NumFailures();
-// As a device that is lost: drops all work, and nearly every call fails with
-// `error` from now on. cudaSuccess: works again.
+// Behaves as a device that is lost: drops all work, and nearly every call fails
+// with `error` from now on. cudaSuccess: works again.
 void BreakDevice(cudaError_t error);
 
 // What a kernel may touch: device memory, pinned and registered host memory.
@@ -143,9 +143,11 @@ void FailPreferring(cudaError_t error);
 int64_t NumPreferringShared();
 
 cudaError_t LoadError();  // as FailLoading says
-// For loaders: the kernel at the address wants all shared memory there can be.
+// Says, for loaders, that the kernel at the address wants all shared memory
+// there can be.
 cudaError_t PreferShared(const void* kernel);
-// For launchers: what the launch has come to; not cudaSuccess: do not run it.
+// Returns, for launchers, what the launch has come to; not cudaSuccess: do not
+// run it.
 cudaError_t TakeLaunchError(cudaStream_t stream);
 
 }  // namespace agg::emulator

@@ -220,7 +220,8 @@ cudaError_t LoadRingKernel(void (*kernel)(Parameters...)) {
              : error;
 }
 
-// As if all took 64 registers and 48 KB: four blocks of 128 or 256 threads.
+// Answers as if all took 64 registers and 48 KB: four blocks of 128 or 256
+// threads.
 template <class... Parameters>
 cudaError_t FindUse(void (* /*kernel*/)(Parameters...), int threads,
                     KernelUse* use) {

@@ -69,7 +69,7 @@ struct State {
   int driver_version = CUDART_VERSION;
   int64_t staged_bytes = 0;
   std::set<CUstream_st*> streams;
-  // To and from the device: what each engine has to copy, in that order.
+  // Copies to and from the device: what each engine has to copy, in that order.
   struct Engines {
     std::deque<Copy> copies[2];
   };
