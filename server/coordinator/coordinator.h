@@ -189,6 +189,10 @@ class Coordinator {
   void Resume(std::function<void(absl::StatusOr<ResumeResult>)> done) {
     restores_.Resume(std::move(done));
   }
+  // Returns what Resume would answer now, and does nothing.
+  absl::StatusOr<ResumeResult> MayResume() const {
+    return restores_.MayResume();
+  }
   // Takes no more calls and tells workers so, waits for a round in execution
   // until `deadline` (real time), fails everything that waits with UNAVAILABLE.
   // Idempotent.

@@ -521,7 +521,7 @@ std::string CoordinatorState::WayBack() const {
           : "");
 }
 
-absl::StatusOr<ResumeResult> CoordinatorState::Resume() {
+absl::StatusOr<ResumeResult> CoordinatorState::MayResume() const {
   AGG_RETURN_IF_ERROR(CheckAcceptingCalls());
   if (!job_->finished()) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -536,6 +536,11 @@ absl::StatusOr<ResumeResult> CoordinatorState::Resume() {
     return absl::FailedPreconditionError(
         absl::StrCat(limit, ", so that it would end at once: ", WayBack()));
   }
+  return ResumeResult{job_->version(), job_->end_reason()};
+}
+
+absl::StatusOr<ResumeResult> CoordinatorState::Resume() {
+  AGG_ASSIGN_OR_RETURN(ResumeResult resumed, MayResume());
   const absl::StatusOr<JobChanges> before = ParseJobChanges(facts_.text);
   JobChanges changes;
   if (before.ok()) changes = *before;
@@ -545,7 +550,7 @@ absl::StatusOr<ResumeResult> CoordinatorState::Resume() {
   facts_.epoch = job_->epoch();
   ++facts_.number;
   facts_.text = JobChangesText(changes);
-  return ResumeResult{job_->version(), job_->end_reason()};
+  return resumed;
 }
 
 void CoordinatorState::AdoptNextCombination() {

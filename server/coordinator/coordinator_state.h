@@ -120,6 +120,8 @@ class CoordinatorState {
   // caller brings about. FAILED_PRECONDITION: it has not finished, or would end
   // at once. UNAVAILABLE: no epoch is on.
   absl::StatusOr<ResumeResult> Resume();
+  // Returns what Resume would, and changes nothing.
+  absl::StatusOr<ResumeResult> MayResume() const;
   // Makes shards hear the facts again: they did not get them, or somebody waits
   // for their word.
   void RepeatFacts() { facts_are_new_ = true; }

@@ -219,8 +219,9 @@ struct TakenCheckpoint {
 struct RestoreCall {
   bool look = false;        // say what there is, and do nothing
   bool begin_anew = false;  // else: which one
+  bool dry_run = false;     // say what would be done, and do nothing
   uint64_t version = 0;
-  uint64_t made = 0;  // 0: the newest of that version
+  uint64_t made = 0;     // 0: the newest of that version
 };
 
 struct FoundCheckpoint {

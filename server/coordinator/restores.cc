@@ -419,6 +419,43 @@ absl::StatusOr<RestoreCall> Restores::ParseRestore(const std::string& text) {
                     "VERSION; MADE-VERSION, as its folder is called; none");
 }
 
+// What Decide would make of the call with what the shards have listed last.
+absl::StatusOr<RestoreResult> Restores::Foresee(const RestoreCall& call,
+                                                RestoreResult found) const {
+  MutexLock lock(&context_->mutex);
+  AGG_RETURN_IF_ERROR(order_.has_value() ? OrderUnderWay() : absl::OkStatus());
+  if (call.begin_anew) {
+    found.text =
+        "the job would begin anew: workers seed it, and the checkpoints that "
+        "are there stay, and count for nothing";
+    return found;
+  }
+  const auto named =
+      std::find_if(found.found.begin(), found.found.end(), [&](const auto& f) {
+        return f.id.version == call.version &&
+               (call.made == 0 || f.id.made == call.made);
+      });
+  if (named == found.found.end()) {
+    return absl::NotFoundError(absl::StrCat(
+        "no shard sees a sealed checkpoint of version ", call.version));
+  }
+  if (!named->missing.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("checkpoint ", CheckpointText(named->id),
+                     " is not complete: ", named->missing));
+  }
+  const auto& job = context_->state.job();
+  const bool trains = context_->state.epoch_on() && job->seeded();
+  found.text = absl::StrCat(
+      "the job would go on from ", CheckpointText(named->id),
+      trains ? absl::StrCat("; it is at version ", job->version(),
+                            ", and what it has trained since would be given up")
+             : "",
+      "; its parts are complete by their names, all of them are read first, "
+      "and the job stays as it is if one is damaged");
+  return found;
+}
+
 void Restores::Restore(
     const RestoreCall& call,
     std::function<void(absl::StatusOr<RestoreResult>)> done) {
@@ -444,6 +481,7 @@ void Restores::Restore(
         "the job has parameters, which would be lost: stop it, and start it "
         "with checkpoint.restore: \"none\", or under another name"));
   }
+  if (call.dry_run) return done(Foresee(call, std::move(found)));
   Order order;
   order.kind =
       call.begin_anew ? Order::Kind::kBeginAnew : Order::Kind::kCheckpoint;
@@ -459,6 +497,12 @@ void Restores::Restore(
       OrderlyStop(absl::StrCat("an operator has the job go back to version ",
                                call.version)));
   if (!given.ok()) done(given);
+}
+
+absl::StatusOr<ResumeResult> Restores::MayResume() const {
+  MutexLock lock(&context_->mutex);
+  AGG_RETURN_IF_ERROR(order_.has_value() ? OrderUnderWay() : absl::OkStatus());
+  return context_->state.MayResume();
 }
 
 void Restores::Resume(std::function<void(absl::StatusOr<ResumeResult>)> done) {

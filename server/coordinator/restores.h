@@ -37,6 +37,7 @@ class Restores {
   void Restore(const RestoreCall& call,
                std::function<void(absl::StatusOr<RestoreResult>)> done);
   void Resume(std::function<void(absl::StatusOr<ResumeResult>)> done);
+  absl::StatusOr<ResumeResult> MayResume() const;
   // Drops an order that has waited for too long.
   void ExpireOrder();
   // Answers the order, if there is one: what was done, in words, or why not.
@@ -102,6 +103,8 @@ class Restores {
   CheckpointChoice ChooseOf(std::vector<CheckpointListing> listings);
   bool HasSaved() const;
   RestoreResult Found() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->mutex);
+  absl::StatusOr<RestoreResult> Foresee(const RestoreCall& call,
+                                        RestoreResult found) const;
   absl::Status KeepBeginning(uint64_t epoch);
   void NoteBeginning(uint64_t epoch, const RecoveryDecision& decision);
   absl::Status Awaiting(const std::string& what);

@@ -273,12 +273,13 @@ grpc::ServerUnaryReactor* AdminService::Restore(
   Change call(this, context, "agg.v1.Admin/Restore", "restore", reply);
   const absl::Status status = call.Check(coordinator_ != nullptr);
   if (!status.ok()) return call.End(status);
-  const std::string checkpoint = TakeMessage(request).checkpoint();
-  const absl::StatusOr<RestoreCall> restore =
-      Coordinator::ParseRestore(checkpoint);
+  const v1::RestoreRequest asked = TakeMessage(request);
+  const std::string& checkpoint = asked.checkpoint();
+  absl::StatusOr<RestoreCall> restore = Coordinator::ParseRestore(checkpoint);
   if (!restore.ok()) return call.End(restore.status());
+  restore->dry_run = asked.dry_run();
   coordinator_->Restore(
-      *restore, restore->look
+      *restore, restore->look || restore->dry_run
                     ? call.BeginLook<RestoreResult>()
                     : call.Begin<RestoreResult>(
                           absl::StrCat("restore ", checkpoint), checkpoint));
@@ -288,10 +289,14 @@ grpc::ServerUnaryReactor* AdminService::Restore(
 grpc::ServerUnaryReactor* AdminService::Resume(
     grpc::CallbackServerContext* context, const v1::ResumeRequest* request,
     v1::ResumeReply* reply) {
-  TakeMessage(request);
+  const bool dry_run = TakeMessage(request).dry_run();
   Change call(this, context, "agg.v1.Admin/Resume", "resume_job", reply);
   const absl::Status status = call.Check(coordinator_ != nullptr);
   if (!status.ok()) return call.End(status);
+  if (dry_run) {
+    call.BeginLook<ResumeResult>()(coordinator_->MayResume());
+    return call.reactor();
+  }
   coordinator_->Resume(call.Begin<ResumeResult>("resume", ""));
   return call.reactor();
 }

@@ -84,13 +84,15 @@ class AdminTest(ForeignTestCase):
 
     def test_resume_without_checkpoints(self):
         job, (worker,) = self.seeded()
-        self.assert_fails(Code.FAILED_PRECONDITION, "has not finished",
-                          self.call, job, "Resume")
+        for dry_run in (True, False):
+            self.assert_fails(Code.FAILED_PRECONDITION, "has not finished",
+                              self.call, job, "Resume", dry_run=dry_run)
         round_of([worker], [values(1)], 0)
         worker.leave()
-        reply = self.call(job, "Resume")
-        self.assertEqual((reply.version, reply.ended),
-                         (1, "the last worker has left"))
+        for dry_run in (True, True, False):
+            reply = self.call(job, "Resume", dry_run=dry_run)
+            self.assertEqual((reply.version, reply.ended),
+                             (1, "the last worker has left"))
         again = Worker(job, 0, TENSORS)
         round_of([again], [values(1)], 1)
 

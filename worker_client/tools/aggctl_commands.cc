@@ -183,14 +183,22 @@ class Session {
   AggctlResult Restore() {
     v1::RestoreRequest request;
     request.set_checkpoint(flags_.argument);
+    request.set_dry_run(flags_.dry_run);
     // Without one nothing is restored, and the answer is there at once.
     absl::optional<absl::Duration> wait;
-    if (!flags_.argument.empty()) wait = flags_.wait;
+    if (!flags_.argument.empty() && !flags_.dry_run) wait = flags_.wait;
     return Ask(&Admin::Restore, request, RestoreText, wait);
   }
 
   AggctlResult Resume() {
-    return Ask(&Admin::Resume, v1::ResumeRequest(), ResumeText, flags_.wait);
+    v1::ResumeRequest request;
+    request.set_dry_run(flags_.dry_run);
+    return Ask(
+        &Admin::Resume, request,
+        [&](const v1::ResumeReply& reply) {
+          return ResumeText(reply, flags_.dry_run);
+        },
+        flags_.wait);
   }
 
   AggctlResult SetLogLevel() {

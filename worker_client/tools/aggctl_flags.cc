@@ -54,6 +54,11 @@ Flag Wait(const std::string& what, AggctlFlags* out) {
           SecondsValue(0.001, &out->wait)};
 }
 
+Flag DryRun(AggctlFlags* out) {
+  return {"--dry-run", "", "say what would be done and why, and do nothing",
+          SwitchValue(&out->dry_run)};
+}
+
 Flag Interval(AggctlFlags* out) {
   return {"--interval", "SECONDS", "between looks; default 1",
           SecondsValue(0.01, &out->interval)};
@@ -139,8 +144,11 @@ std::vector<Program> OtherCommands(AggctlFlags* out) {
          "to go on from, newer versions in memory are given up; none: begin "
          "anew; left out: nothing is done",
          TextValue(&out->argument)},
+        DryRun(out),
         Wait("done and saved", out)}},
-      {"resume", "let a finished job go on", {Wait("done and saved", out)}},
+      {"resume",
+       "let a finished job go on",
+       {DryRun(out), Wait("done and saved", out)}},
       {"drain", "finish the round, then end shard 0's process", {}},
       {"loglevel",
        "set the level of the process's log",

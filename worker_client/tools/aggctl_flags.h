@@ -46,6 +46,7 @@ struct AggctlFlags {
   absl::optional<double> learning_rate, adacons_beta;
   absl::optional<int32_t> krum_byzantine_workers, krum_selected;
   absl::optional<bool> force_step_scale;
+  bool dry_run = false;  // restore, resume
   // doctor
   std::string config;      // "": ask the job
   int64_t parameters = 0;  // of the model; 0: not known

@@ -82,9 +82,11 @@ std::string RestoreText(const v1::RestoreReply& reply) {
   return text;
 }
 
-std::string ResumeText(const v1::ResumeReply& reply) {
-  return absl::StrCat("the job goes on from version ", reply.version(),
-                      "; it had finished: ", Shown(reply.ended()), "\n");
+std::string ResumeText(const v1::ResumeReply& reply, bool dry_run) {
+  return absl::StrCat(dry_run ? "the job would go on" : "the job goes on",
+                      " from version ", reply.version(),
+                      dry_run ? "; it has finished: " : "; it had finished: ",
+                      Shown(reply.ended()), "\n");
 }
 
 std::string CheckpointText(const v1::TakeCheckpointReply& reply) {

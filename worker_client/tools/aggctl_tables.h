@@ -46,7 +46,7 @@ std::string CheckpointText(const v1::TakeCheckpointReply& reply);
 
 // What was done, and a line for each checkpoint that some shard sees.
 std::string RestoreText(const v1::RestoreReply& reply);
-std::string ResumeText(const v1::ResumeReply& reply);
+std::string ResumeText(const v1::ResumeReply& reply, bool dry_run);
 
 }  // namespace agg
 

@@ -14,6 +14,8 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -21,6 +23,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "server/access/identities.h"
@@ -28,6 +31,7 @@
 #include "server/base/field_error.h"
 #include "server/base/file_descriptor.h"
 #include "server/base/token_file.h"
+#include "server/checkpoint/checkpoint_manifest.h"
 #include "server/config/config_text.h"
 #include "server/config/host_budget.h"
 #include "server/config/options.h"
@@ -320,6 +324,61 @@ void CheckAccess(const AccessOptions& access, Findings* findings) {
   CheckOutput("security.audit.path", access.audit.path, findings);
 }
 
+// Sealed checkpoints of the job that this machine's folder has, newest first.
+std::vector<CheckpointId> Sealed(const std::string& path,
+                                 const std::string& job) {
+  namespace fs = std::filesystem;
+  std::vector<CheckpointId> ids;
+  std::error_code error;
+  for (const auto& entry :
+       fs::directory_iterator(absl::StrCat(path, "/", job), error)) {
+    const absl::optional<CheckpointId> id =
+        ParseCheckpointFolderName(entry.path().filename().string());
+    if (id.has_value() && fs::exists(entry.path() / kManifestFile, error)) {
+      ids.push_back(*id);
+    }
+  }
+  std::sort(ids.begin(), ids.end(),
+            [](const CheckpointId& a, const CheckpointId& b) { return b < a; });
+  return ids;
+}
+
+// What a start would go on from, as far as this machine's folder tells.
+void LookAtCheckpoints(const ServerOptions& options, Findings* findings) {
+  const CheckpointOptions& checkpoint = options.coordinator.checkpoint;
+  std::string job = options.coordinator.job;
+  std::vector<CheckpointId> sealed = Sealed(options.checkpoint_path, job);
+  if (sealed.empty() && !checkpoint.restore_job.empty()) {
+    job = checkpoint.restore_job;
+    sealed = Sealed(options.checkpoint_path, job);
+  }
+  if (sealed.empty()) {
+    findings->Add(Severity::kNote,
+                  "this machine's folder has no sealed checkpoint: if no "
+                  "shard's has one, the job begins anew, by a seed");
+    return;
+  }
+  const std::string name = CheckpointFolderName(sealed.front());
+  const std::string folder =
+      absl::StrCat(options.checkpoint_path, "/", job, "/", name);
+  std::vector<std::string> parts;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const std::string file = entry.path().filename().string();
+    if (absl::StartsWith(file, "part-") && absl::EndsWith(file, ".npz")) {
+      parts.push_back(file);
+    }
+  }
+  std::sort(parts.begin(), parts.end());
+  findings->Add(Severity::kNote,
+                absl::StrCat(checkpoint.restore
+                                 ? "a start goes on from the newest checkpoint "
+                                   "that any shard sees; here that is "
+                                 : "checkpoint.restore is \"none\": a start "
+                                   "begins anew beside ",
+                             folder, ", with ", absl::StrJoin(parts, ", ")));
+}
+
 void CheckFiles(const ServerOptions& options, Findings* findings) {
   const std::string& path = options.checkpoint_path;
   if (!path.empty()) {
@@ -333,6 +392,7 @@ void CheckFiles(const ServerOptions& options, Findings* findings) {
           "mount the folder that has that job's checkpoints, on "
           "each shard's host");
     }
+    LookAtCheckpoints(options, findings);
   }
   CheckOutput("round_log.path", options.round_log.path, findings);
   CheckAccess(options.access, findings);

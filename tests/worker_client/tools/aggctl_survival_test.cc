@@ -81,7 +81,10 @@ TEST(AggctlSurvivalTest, AResumedJob) {
   v1::ResumeReply reply;
   reply.set_version(7);
   reply.set_ended("the last worker has left");
-  EXPECT_EQ(ResumeText(reply),
+  EXPECT_EQ(ResumeText(reply, /*dry_run=*/true),
+            "the job would go on from version 7; it has finished: the "
+            "last worker has left\n");
+  EXPECT_EQ(ResumeText(reply, /*dry_run=*/false),
             "the job goes on from version 7; it had finished: the last worker "
             "has left\n");
 }

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <string>
 
@@ -151,6 +152,30 @@ TEST_F(DoctorConfigTest, FoldersAndFiles) {
                                                "' } round_log { path: '",
                                                folder_, "/rounds' }"))
                   .ok());
+}
+
+// The dry run of a start.
+TEST_F(DoctorConfigTest, WhatAStartWouldGoOnFrom) {
+  const std::string checkpoint = "checkpoint { path: '" + folder_ + "' ";
+  EXPECT_THAT(TextOn("job: 'a' " + checkpoint + "}"),
+              HasSubstr("note     this machine's folder has no sealed "
+                        "checkpoint: "));
+  for (const char* name : {"7-45", "8-9"}) {
+    const std::string made = absl::StrCat(folder_, "/a/", name);
+    std::filesystem::create_directories(made);
+    Write(absl::StrCat("a/", name, "/manifest.json"), "{}");
+    Write(absl::StrCat("a/", name, "/part-00001-of-00002.npz"), "");
+  }
+  std::filesystem::create_directories(folder_ + "/a/9-1");  // not sealed
+  EXPECT_THAT(TextOn("job: 'a' " + checkpoint + "}"),
+              HasSubstr("here that is " + folder_ +
+                        "/a/8-9, with part-00001-of-00002.npz\n"));
+  EXPECT_THAT(TextOn("job: 'b' " + checkpoint + "restore_job: 'a' }"),
+              HasSubstr("here that is " + folder_ + "/a/8-9, with "));
+  EXPECT_THAT(TextOn("job: 'a' " + checkpoint + "restore: 'none' }"),
+              HasSubstr("checkpoint.restore is \"none\": a start begins anew "
+                        "beside " +
+                        folder_ + "/a/8-9"));
 }
 
 // Root may write everywhere, and is another user while it asks.
