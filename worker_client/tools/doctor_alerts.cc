@@ -193,14 +193,17 @@ double StallSeconds(const AlertFacts& facts) {
   return tens > n[1] ? tens : n[3];
 }
 
-// The recorded rules aggserver:job_goes_on and aggserver:job_ended.
+// The recorded rules aggserver:job_goes_on and aggserver:job_ended, the latter
+// with aggserver:shard_stopped.
 bool GoesOn(const AlertFacts& facts) {
   return InPhase(facts, "unseeded|open|closing|finished",
                  RecordRules()[2].numbers[0]);
 }
 
 bool HasEnded(const AlertFacts& facts) {
-  return InPhase(facts, "finished|draining", RecordRules()[3].numbers[0]);
+  const double one = RecordRules()[3].numbers[0];
+  return InPhase(facts, "finished", one) ||
+         Job(facts, "aggserver_stopping") == RecordRules()[4].numbers[0];
 }
 
 Reasons ShardDown(const AlertFacts& facts, const Numbers&) {
@@ -254,18 +257,26 @@ Reasons NotReplicated(const AlertFacts& facts, const Numbers& n) {
 }
 
 Reasons CheckpointOld(const AlertFacts& facts, const Numbers& n) {
-  if (!InPhase(facts, "open|closing", n[5])) return {};
+  if (!InPhase(facts, "open|closing", n[12])) return {};
   const double interval = Job(facts, "aggserver_checkpoint_interval_seconds");
+  const double rounds = Job(facts, "aggserver_checkpoint_every_rounds");
   const double age = Job(facts, "aggserver_checkpoint_age_seconds");
-  if (age > n[0] * interval && interval > n[1] &&
-      Job(facts, "aggserver_job_version") >
-          Job(facts, "aggserver_checkpoint_version")) {
+  const double version = Job(facts, "aggserver_job_version");
+  const double behind = version - Job(facts, "aggserver_checkpoint_version");
+  if (age > n[0] * interval && interval > n[1] && behind > 0) {
     return {absl::StrCat("the newest one is ", Long(age), " old")};
+  }
+  if (age > n[2] && behind > n[3] * rounds && rounds > n[4]) {
+    return {absl::StrCat("the newest one is ", behind, " rounds old")};
   }
   const double up =
       Unix(facts.now) - Job(facts, "aggserver_start_time_seconds");
-  return If(up > n[2] * interval && interval > n[3] && !(age >= n[4]),
-            absl::StrCat("none in ", Long(up), " since shard 0 has started"));
+  if (up > n[5] * interval && interval > n[6] && !(age >= n[7])) {
+    return {absl::StrCat("none in ", Long(up), " since shard 0 has started")};
+  }
+  return If(
+      up > n[8] && version > n[9] * rounds && rounds > n[10] && !(age >= n[11]),
+      absl::StrCat("none in ", version, " rounds"));
 }
 
 Reasons JobFailed(const AlertFacts& facts, const Numbers& n) {
@@ -315,20 +326,27 @@ Reasons NotFinite(const AlertFacts& facts, const Numbers& n) {
                                         rounds, " rounds"));
 }
 
-Reasons MemoryNearBudget(const AlertFacts& facts, const Numbers& n) {
+Reasons MemoryNearLimit(const AlertFacts& facts, const Numbers& n) {
   return OfEachShard(facts, [&](const ShardMetrics& shard) -> std::string {
-    const double budget = ValueOf(shard, "aggserver_memory_budget_bytes");
-    const double planned =
-        ValueOf(shard, "aggserver_memory_planned_bytes") / budget;
+    const double limit = ValueOf(shard, "aggserver_memory_limit_bytes");
     const double resident =
-        ValueOf(shard, "aggserver_memory_resident_bytes") / budget;
-    if (planned > n[0]) {
-      return absl::StrCat("the plan is ", Percent(planned),
-                          " of its memory budget");
-    }
-    if (resident <= n[1] || std::isnan(resident)) return "";
+        ValueOf(shard, "aggserver_memory_resident_bytes") / limit;
+    if (!(limit > n[0] && resident > n[1])) return "";
     return absl::StrCat("the process has ", Percent(resident),
-                        " of its memory budget");
+                        " of its container's memory");
+  });
+}
+
+Reasons MemoryNearBudget(const AlertFacts& facts, const Numbers& n) {
+  const double missing = Job(facts, "aggserver_workers_missing");
+  if (!(missing > n[1])) return {};
+  return OfEachShard(facts, [&](const ShardMetrics& shard) -> std::string {
+    const double planned = ValueOf(shard, "aggserver_memory_planned_bytes") /
+                           ValueOf(shard, "aggserver_memory_budget_bytes");
+    if (!(planned > n[0])) return "";
+    return absl::StrCat("the plan is ", Percent(planned),
+                        " of its memory budget, and ", missing,
+                        " workers are to come");
   });
 }
 
@@ -354,7 +372,10 @@ Reasons MemoryAbovePlan(const AlertFacts& facts, const Numbers& n) {
   return OfEachShard(facts, [&](const ShardMetrics& shard) -> std::string {
     const double resident = ValueOf(shard, "aggserver_memory_resident_bytes");
     const double planned = ValueOf(shard, "aggserver_memory_planned_bytes");
-    if (!(resident > n[0] * planned + n[1])) return "";
+    const double budget = ValueOf(shard, "aggserver_memory_budget_bytes");
+    if (!(resident > n[0] * planned + n[1]) && !(resident > n[2] * budget)) {
+      return "";
+    }
     return absl::StrFormat("the process has %.0f MiB, %.0f MiB are planned",
                            resident / (1 << 20), planned / (1 << 20));
   });
@@ -403,6 +424,7 @@ const std::vector<RecordRule>& RecordRules() {
       {"aggserver:stall_seconds", {10, 60, 0, 60}},
       {"aggserver:job_goes_on", {1}},
       {"aggserver:job_ended", {1}},
+      {"aggserver:shard_stopped", {1}},
   };
   return *kRules;
 }
@@ -441,7 +463,7 @@ std::vector<AlertRule> MakeRules() {
       Critical("AggShardDown", "1m", {0}, ShardDown),
       Critical("AggShardMissing", "5m", {}, ShardMissing),
       Warning("AggShardUnread", "5m", {}, ShardUnread),
-      Other("critical", "AggShardFlapping", "0m", {1, 1, 3}),
+      Other("critical", "AggShardFlapping", "0m", {3}),
       Other("critical", "AggRecoversOften", "0m", {4}),
       Critical("AggJobLost", "1m", {1}, JobLost),
       Critical("AggRecovering", "2m", {1}, Recovering),
@@ -451,7 +473,8 @@ std::vector<AlertRule> MakeRules() {
       Warning("AggNotReplicated", "2m", {1, 1, 1}, NotReplicated),
       Rate("warning", "AggCheckpointFailed", "0m", {0},
            "aggserver_checkpoint_failed_total"),
-      Warning("AggCheckpointOld", "1m", {3, 0, 3, 0, 0, 1}, CheckpointOld),
+      Warning("AggCheckpointOld", "1m",
+              {3, 0, 60, 3, 0, 3, 0, 0, 60, 3, 0, 0, 1}, CheckpointOld),
       Other("critical", "AggCheckpointHung", "5m", {1, 0, 0}),
       Critical("AggJobFailed", "0m", {1}, JobFailed),
       Critical("AggRoundStalled", "30s", {1}, RoundStalled),
@@ -469,18 +492,22 @@ std::vector<AlertRule> MakeRules() {
       Other("info", "AggOrthogonalityFloor", "30m", {1.1, 1}),
       Rate("warning", "AggFallbackRate", "10m", {0.05},
            "aggserver_fallbacks_total"),
-      Warning("AggMemoryNearBudget", "1m", {0.9, 0.9}, MemoryNearBudget),
+      Critical("AggMemoryNearLimit", "1m", {0, 0.95}, MemoryNearLimit),
+      Warning("AggMemoryNearBudget", "1m", {0.9, 0}, MemoryNearBudget),
       Warning("AggDeviceMemoryNearBudget", "1m", {0, 0.9, 0, 0.95},
               DeviceMemoryNearBudget),
       Rate("warning", "AggBackendErrors", "0m", {0},
            "aggserver_backend_errors_total"),
       Rate("warning", "AggRoundLogErrors", "0m", {0},
            "aggserver_round_log_errors_total"),
-      Warning("AggMemoryAbovePlan", "10m", {1.5, 1073741824}, MemoryAbovePlan),
+      Warning("AggMemoryAbovePlan", "10m", {1.5, 1073741824, 1.1},
+              MemoryAbovePlan),
       Warning("AggSharedMemoryFallback", "0m", {0}, SharedMemoryFallback),
       Rate("warning", "AggChecksumErrors", "0m", {0},
            "aggserver_crc_errors_total"),
       Rate("warning", "AggDenied", "0m", {5}, "aggserver_denied_total"),
+      Rate("warning", "AggAuditErrors", "0m", {0},
+           "aggserver_audit_errors_total"),
       Warning("AggCertificateExpires", "10m", {14, 24, 3600},
               CertificateExpires),
       Critical("AggCertificateExpiresSoon", "1m", {24, 3600},

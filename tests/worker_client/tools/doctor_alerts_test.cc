@@ -150,6 +150,7 @@ constexpr char kShard0[] =
     "aggserver_replication_configured 1\naggserver_replicated 1\n"
     "aggserver_checkpoint_interval_seconds 600\n"
     "aggserver_checkpoint_age_seconds 100\n"
+    "aggserver_checkpoint_every_rounds 0\n"
     "aggserver_checkpoint_version 5\naggserver_job_version 9\n"
     "aggserver_start_time_seconds 1799990000\n"
     "aggserver_last_round_timestamp_seconds 1799999990\n"
@@ -160,6 +161,7 @@ constexpr char kShard0[] =
     "aggserver_round_seconds_bucket{le=\"+Inf\"} 100\n"
     "aggserver_worker_waited_for_seconds{worker=\"0\"} NaN\n"
     "aggserver_workers_joined 2\naggserver_workers_expected 2\n"
+    "aggserver_workers_missing 0\naggserver_stopping 0\n"
     "aggserver_not_finite_rounds 0\naggserver_job_failed 0\n"
     "aggserver_checkpoint_failed_total 0\n"
     "aggserver_rounds_total{outcome=\"skipped\"} 0\n";
@@ -167,6 +169,8 @@ constexpr char kEach[] =
     "aggserver_memory_planned_bytes 100\n"
     "aggserver_memory_resident_bytes 200\n"
     "aggserver_memory_budget_bytes 1000\n"
+    "aggserver_memory_limit_bytes 1250\n"
+    "aggserver_audit_errors_total 0\n"
     "aggserver_device_memory_budget_bytes 0\n"
     "aggserver_device_memory_total_bytes 0\n"
     "aggserver_shared_memory_fallbacks_total{use=\"rows\"} 0\n"
@@ -234,8 +238,9 @@ TEST(DoctorAlertsTest, EachFiresBeyondItsThreshold) {
       {"aggserver_worker_waited_for_seconds{worker=\"0\"}", 149, 151,
        "AggWorkerStalled"},
       {"aggserver_not_finite_rounds", 0, 1, "AggParametersNotFinite"},
-      {"aggserver_memory_planned_bytes", 899, 901, "AggMemoryNearBudget"},
-      {"aggserver_memory_resident_bytes", 899, 901, "AggMemoryNearBudget"},
+      {"aggserver_memory_resident_bytes", 1099, 1101, "AggMemoryAbovePlan"},
+      {"aggserver_checkpoint_every_rounds", 2, 1, "AggCheckpointOld"},
+      {"aggserver_audit_errors_total", 0, 1, "AggAuditErrors?"},
       {"aggserver_shared_memory_fallbacks_total{use=\"rows\"}", 0, 1,
        "AggSharedMemoryFallback"},
       {kCertificate, kNow + 14 * 86400 + 60, kNow + 14 * 86400 - 60,
@@ -252,6 +257,64 @@ TEST(DoctorAlertsTest, EachFiresBeyondItsThreshold) {
   EXPECT_THAT(
       Fire(kCertificate, kNow + 86400 - 60),
       ElementsAre("AggCertificateExpires", "AggCertificateExpiresSoon"));
+}
+
+TEST(DoctorAlertsTest, AFullPlanMattersWhileWorkersAreToCome) {
+  EXPECT_THAT(Fire("aggserver_memory_planned_bytes", 901), IsEmpty());
+  AlertFacts facts;
+  facts.shards.resize(1);
+  const auto fired = [&](int planned, int missing) {
+    facts.shards[0].samples = ParseMetrics(absl::StrCat(
+        "aggserver_memory_budget_bytes 1000\naggserver_memory_planned_bytes ",
+        planned, "\naggserver_workers_missing ", missing));
+    return JudgeAlerts(facts).size();
+  };
+  facts.shards[0].answers = true;
+  EXPECT_EQ(fired(901, 0), 0u);
+  EXPECT_EQ(fired(899, 1), 0u);
+  EXPECT_EQ(fired(901, 1), 1u);
+}
+
+TEST(DoctorAlertsTest, AProcessNearItsContainersLimit) {
+  EXPECT_THAT(Fire("aggserver_memory_limit_bytes", 0), IsEmpty());
+  EXPECT_THAT(Fire("aggserver_memory_limit_bytes", 211), IsEmpty());
+  EXPECT_THAT(Fire("aggserver_memory_limit_bytes", 210),
+              ElementsAre("AggMemoryNearLimit"));
+}
+
+// In time and in rounds, and where there is none yet.
+TEST(DoctorAlertsTest, CheckpointsByRounds) {
+  AlertFacts facts;
+  facts.now = absl::FromUnixSeconds(static_cast<int64_t>(kNow));
+  facts.shards.resize(1);
+  facts.shards[0].answers = true;
+  const auto why = [&](const std::string& samples) {
+    facts.shards[0].samples =
+        ParseMetrics(absl::StrCat("aggserver_job_phase{phase=\"open\"} 1\n"
+                                  "aggserver_checkpoint_interval_seconds 0\n"
+                                  "aggserver_checkpoint_every_rounds 10\n",
+                                  samples));
+    const std::vector<Alert> alerts = JudgeAlerts(facts);
+    return alerts.empty() ? "" : alerts[0].why;
+  };
+  EXPECT_EQ(why("aggserver_checkpoint_age_seconds 61\n"
+                "aggserver_job_version 40\naggserver_checkpoint_version 10\n"),
+            "");
+  EXPECT_EQ(why("aggserver_checkpoint_age_seconds 61\n"
+                "aggserver_job_version 41\naggserver_checkpoint_version 10\n"),
+            "the newest one is 31 rounds old");
+  EXPECT_EQ(why("aggserver_checkpoint_age_seconds 59\n"
+                "aggserver_job_version 41\naggserver_checkpoint_version 10\n"),
+            "");
+  const std::string none =
+      "aggserver_checkpoint_age_seconds NaN\n"
+      "aggserver_checkpoint_version NaN\naggserver_start_time_seconds ";
+  EXPECT_EQ(why(absl::StrCat(none, "1799999000\naggserver_job_version 31\n")),
+            "none in 31 rounds");
+  EXPECT_EQ(why(absl::StrCat(none, "1799999000\naggserver_job_version 30\n")),
+            "");
+  EXPECT_EQ(why(absl::StrCat(none, "1799999990\naggserver_job_version 31\n")),
+            "");
 }
 
 TEST(DoctorAlertsTest, MemoryAboveThePlanAndOfADevice) {
@@ -280,10 +343,13 @@ TEST(DoctorAlertsTest, AShardThatIsGone) {
   facts.now = absl::FromUnixSeconds(static_cast<int64_t>(kNow));
   facts.shards.resize(2);
   facts.shards[0].answers = true;
-  const auto fired = [&](const std::string& phase) {
+  const auto fired = [&](const std::string& phase, int stopping = 0) {
     facts.shards[0].samples =
-        ParseMetrics(absl::StrCat("aggserver_job_phase{phase=\"", phase,
-                                  "\"} 1\n", "aggserver_shards 2\n"));
+        ParseMetrics(absl::StrCat(
+        "aggserver_job_phase{phase=\"", phase,
+        "\"} 1
+aggserver_shards 2
+aggserver_stopping ", stopping));
     std::vector<std::string> texts;
     for (const Alert& alert : JudgeAlerts(facts)) {
       texts.push_back(absl::StrCat(alert.rule->name, ": ", alert.why));
@@ -297,6 +363,8 @@ TEST(DoctorAlertsTest, AShardThatIsGone) {
   // The coordinator has all shards in its epoch.
   EXPECT_THAT(fired("open"), ElementsAre("AggShardUnread" + few));
   EXPECT_THAT(fired("finished"), IsEmpty());
+  // It stops, as it was told to.
+  EXPECT_THAT(fired("draining", 1), IsEmpty());
 }
 
 TEST(DoctorAlertsTest, AllWorkersAreInAndNobodySeeds) {
