@@ -344,12 +344,9 @@ TEST(DoctorAlertsTest, AShardThatIsGone) {
   facts.shards.resize(2);
   facts.shards[0].answers = true;
   const auto fired = [&](const std::string& phase, int stopping = 0) {
-    facts.shards[0].samples =
-        ParseMetrics(absl::StrCat(
+    facts.shards[0].samples = ParseMetrics(absl::StrCat(
         "aggserver_job_phase{phase=\"", phase,
-        "\"} 1
-aggserver_shards 2
-aggserver_stopping ", stopping));
+        "\"} 1\naggserver_shards 2\naggserver_stopping ", stopping));
     std::vector<std::string> texts;
     for (const Alert& alert : JudgeAlerts(facts)) {
       texts.push_back(absl::StrCat(alert.rule->name, ": ", alert.why));
