@@ -106,10 +106,11 @@ class OddRowsTest(ForeignTestCase):
         job.shards[0].process.wait(WAIT)
         log = job.shards[0].log()
         # The first one and the last one, unless a minute lies between them.
-        lines = re.findall(r" W .*\] round (\d+): .*rank 0.*", log)
+        lines = re.findall(
+            r" W .*\] round (\d+): excluded non-finite rows of ranks 0", log)
         self.assertEqual((lines[0], lines[-1]), ("0", str(num_rounds - 1)), log)
         self.assertLess(len(lines), num_rounds // 2, log)
-        held = re.findall(r"rank 0.* \((\d+) more like it held back\)", log)
+        held = re.findall(r"of ranks 0.* \((\d+) more like it held back\)", log)
         self.assertEqual(len(lines) + sum(map(int, held)), num_rounds, log)
 
     def test_a_round_of_such_rows_is_skipped(self):

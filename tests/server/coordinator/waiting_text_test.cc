@@ -234,7 +234,7 @@ class RoundLineTest : public testing::Test {
 
   static RoundReport WithNan(int32_t rank) {
     RoundReport report =
-        Applied(absl::StrCat("excluded, not finite: rank ", rank));
+        Applied(absl::StrCat("excluded non-finite rows of ranks ", rank));
     report.decision.excluded_ranks = {rank};
     return report;
   }
