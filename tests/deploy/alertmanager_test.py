@@ -147,6 +147,12 @@ class AlertmanagerTest(unittest.TestCase):
         self.assertEqual(told, {("pager", "AggShardDown"),
                                 ("chat", "AggCertificateExpires")})
 
+    def test_a_shard_that_never_came_is_one_page(self):
+        # The first one fires three minutes before the second.
+        told = self.told("never", ("AggRecovering", {"pod": "agg-0"}),
+                         ("AggShardMissing", {}))
+        self.assertEqual(told, {("pager", "AggRecovering")})
+
     def test_a_job_that_is_gone_is_one_page(self):
         told = self.told("gone", ("AggJobDown", {}), ("AggJobAbsent", {}),
                          ("AggShardFlapping", {"shard": "0"}))

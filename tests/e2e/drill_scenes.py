@@ -363,8 +363,8 @@ class ShardUnread(Scene):
 class ShardNeverThere(Scene):
     """one shard was never started"""
 
-    fires = ("AggShardMissing",)
-    silent = ("AggRecovering",)
+    fires = ("AggRecovering",)
+    silent = ("AggShardMissing",)
 
     def begin(self, job):
         pass
