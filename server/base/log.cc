@@ -25,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -58,7 +59,7 @@ bool IsBelowLevel(LogLevel level) {
 // Lines that are held back; null: none are.
 struct Limits {
   Mutex mutex;
-  LineLimits lines;
+  LineLimits lines ABSL_GUARDED_BY(mutex);
 };
 std::atomic<Limits*> limits{nullptr};
 
