@@ -1,6 +1,7 @@
 #include "server/base/line_limits.h"
 
 #include <cstdint>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
