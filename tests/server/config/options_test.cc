@@ -3,7 +3,11 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/config/config_text.h"
@@ -388,6 +392,237 @@ TEST(OptionsTest, TheRateIsRequired) {
   const absl::Status status = Make("workers: 1").status();
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("learning_rate.rate is 0"));
+}
+
+// Which jobs may be pipelined: each reason why not, by its field.
+
+absl::StatusOr<ServerOptions> Options(const std::string& text) {
+  absl::StatusOr<v1::JobConfig> config = ParseJobConfig(
+      absl::StrCat("workers: 2 shards: \"h:1\" shards: \"h:2\" ", text),
+      "test");
+  if (!config.ok()) return config.status();
+  return MakeServerOptions(WithDefaults(*config));
+}
+
+constexpr char kPipelined[] = "publish: \"pipelined\" ";
+constexpr char kCommon[] = "replication: \"none\" learning_rate { rate: 0.1 } ";
+
+TEST(PublishConfigTest, TheDefaultIsAtomic) {
+  const auto options = Options("learning_rate { rate: 0.1 }");
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_FALSE(options->shard.pipelined);
+  EXPECT_FALSE(options->coordinator.pipelined);
+  EXPECT_TRUE(options->shard.early_gram);
+}
+
+TEST(PublishConfigTest, RulesPerTensorMayBePipelined) {
+  for (const char* rule : {"sum", "mean", "weighted_mean", "unit_mean",
+                           "adasum", "adasum_counted"}) {
+    const auto options = Options(absl::StrCat(
+        kPipelined, kCommon, "combination { rule: \"", rule, "\" }"));
+    ASSERT_TRUE(options.ok()) << options.status();
+    EXPECT_TRUE(options->shard.pipelined);
+    EXPECT_TRUE(options->coordinator.pipelined);
+    EXPECT_FALSE(options->shard.early_gram);
+  }
+}
+
+TEST(PublishConfigTest, NamesWhatIsInTheWay) {
+  const struct {
+    const char* config;
+    const char* error;
+  } cases[] = {
+      {"combination { rule: \"adacons\" scope: \"per_tensor\" }",
+       "combination.rule is \"adacons\"; allowed: with publish \"pipelined\": "
+       "\"sum\", "},
+      {"combination { rule: \"mean\" scope: \"global\" }",
+       "combination.scope is \"global\"; allowed: with publish \"pipelined\": "
+       "\"per_tensor\""},
+      {"combination { rule: \"krum\" }",
+       "combination.scope is \"global\"; allowed: with publish \"pipelined\": "
+       "\"per_tensor\""},
+      {"clip_norm: 2",
+       "clip_norm is 2; allowed: with publish \"pipelined\": 0"},
+      {"step_scale { kind: \"adascale\" }", "step_scale.kind is \"adascale\""},
+      {"optimizer { kind: \"lamb\" }", "optimizer.kind is \"lamb\""},
+      {"backend: \"cuda\"", "backend is \"cuda\""},
+      {"quorum: 1", "quorum is 1"},
+      {"round_timeout_seconds: 3", "round_timeout_seconds is 3"},
+      {"round_timeout_mad: 5", "round_timeout_mad is 5"},
+  };
+  for (const auto& test : cases) {
+    const auto options =
+        Options(absl::StrCat(kPipelined, kCommon, test.config));
+    ASSERT_FALSE(options.ok()) << test.config;
+    EXPECT_THAT(options.status().message(), HasSubstr(test.error));
+  }
+}
+
+TEST(PublishConfigTest, OutliersAreInTheWay) {
+  v1::JobConfig config =
+      *ParseJobConfig(absl::StrCat("workers: 4 ", kPipelined, kCommon), "test");
+  EXPECT_TRUE(MakeServerOptions(WithDefaults(config)).ok());
+  config.mutable_outliers();
+  EXPECT_THAT(MakeServerOptions(WithDefaults(config)).status().message(),
+              HasSubstr("outliers is set; allowed: to be left out with publish "
+                        "\"pipelined\""));
+}
+
+TEST(PublishConfigTest, SecondCopiesAreInTheWay) {
+  EXPECT_THAT(Options(absl::StrCat(kPipelined, "learning_rate { rate: 0.1 }"))
+                  .status()
+                  .message(),
+              HasSubstr("replication is \"buddy\"; allowed: with publish "
+                        "\"pipelined\": \"none\""));
+}
+
+TEST(PublishConfigTest, NamesAreKnown) {
+  EXPECT_THAT(
+      Options(absl::StrCat("publish: \"eager\" ", kCommon)).status().message(),
+      HasSubstr("publish is \"eager\"; allowed: \"atomic\", \"pipelined\""));
+}
+
+constexpr char kTwoShards[] = "shards: 'h:1' shards: 'h:2' ";
+
+absl::StatusOr<ServerOptions> MakeOfOneWorker(const std::string& text) {
+  return MakeServerOptions(WithDefaults(*ParseJobConfig(
+      absl::StrCat("workers: 1 learning_rate { rate: 0.1 } ", text), "test")));
+}
+
+std::string ErrorOf(const std::string& text) {
+  const absl::Status status = MakeOfOneWorker(text).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
+  return std::string(status.message());
+}
+
+TEST(SurvivalConfigTest, Replication) {
+  const auto options =
+      MakeOfOneWorker(absl::StrCat(kTwoShards, "replication: 'buddy'"));
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_TRUE(options->coordinator.replicated);
+  EXPECT_TRUE(options->shard.replicated);
+  const auto none =
+      MakeOfOneWorker(absl::StrCat(kTwoShards, "replication: 'none'"));
+  ASSERT_TRUE(none.ok()) << none.status();
+  EXPECT_FALSE(none->shard.replicated);
+}
+
+TEST(SurvivalConfigTest, ASecondCopyIsTheDefaultWhereItCanBe) {
+  EXPECT_TRUE(MakeOfOneWorker(kTwoShards)->shard.replicated);
+  EXPECT_FALSE(MakeOfOneWorker("")->shard.replicated);
+  EXPECT_FALSE(MakeOfOneWorker("shards: 'h:1'")->shard.replicated);
+}
+
+TEST(SurvivalConfigTest, ReplicationErrors) {
+  EXPECT_EQ(ErrorOf("replication: 'raid'"),
+            "replication is \"raid\"; allowed: \"none\", \"buddy\"");
+  EXPECT_EQ(ErrorOf("replication: 'buddy'"),
+            "replication is \"buddy\", and number of shards is 1; allowed: "
+            "\"none\" with 1 shard, \"buddy\" with 2 or more");
+}
+
+TEST(SurvivalConfigTest, DefaultsOfCheckpoints) {
+  const auto options = MakeOfOneWorker("checkpoint { path: '/ckpt' }");
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->checkpoint_path, "/ckpt");
+  const CheckpointOptions& checkpoint = options->coordinator.checkpoint;
+  EXPECT_TRUE(checkpoint.enabled);
+  EXPECT_EQ(checkpoint.every, absl::Seconds(600));
+  EXPECT_EQ(checkpoint.every_rounds, 0u);
+  EXPECT_EQ(checkpoint.keep, 3);
+  EXPECT_TRUE(checkpoint.restore);
+  EXPECT_EQ(checkpoint.config_text, options->config_text);
+  EXPECT_THAT(options->config_text, HasSubstr("  every_seconds: 600\n"));
+}
+
+TEST(SurvivalConfigTest, ByRoundsOrByBothOrOnlyAtTheEnd) {
+  const auto rounds =
+      MakeOfOneWorker("checkpoint { path: 'c' every_rounds: 7 }");
+  ASSERT_TRUE(rounds.ok()) << rounds.status();
+  EXPECT_EQ(rounds->coordinator.checkpoint.every, absl::ZeroDuration());
+  EXPECT_EQ(rounds->coordinator.checkpoint.every_rounds, 7u);
+  const auto both = MakeOfOneWorker(
+      "checkpoint { path: 'c' every_rounds: 7 every_seconds: 1.5 keep: 1 "
+      "restore: 'none' }");
+  ASSERT_TRUE(both.ok()) << both.status();
+  EXPECT_EQ(both->coordinator.checkpoint.every, absl::Seconds(1.5));
+  EXPECT_EQ(both->coordinator.checkpoint.keep, 1);
+  EXPECT_FALSE(both->coordinator.checkpoint.restore);
+  const auto end = MakeOfOneWorker("checkpoint { path: 'c' every_seconds: 0 }");
+  ASSERT_TRUE(end.ok()) << end.status();
+  EXPECT_EQ(end->coordinator.checkpoint.every, absl::ZeroDuration());
+}
+
+TEST(SurvivalConfigTest, CheckpointErrors) {
+  EXPECT_EQ(ErrorOf("checkpoint { path: 'c' every_seconds: -1 keep: -2 "
+                    "restore: 'oldest' }"),
+            "checkpoint.every_seconds is -1; allowed: finite, >= 0 (0: not by "
+            "time)\n"
+            "checkpoint.keep is -2; allowed: >= 1\n"
+            "checkpoint.restore is \"oldest\"; allowed: \"latest\", "
+            "\"none\"");
+  EXPECT_THAT(ErrorOf("checkpoint { path: 'c' every_seconds: inf }"),
+              HasSubstr("checkpoint.every_seconds is inf"));
+  EXPECT_THAT(ErrorOf("checkpoint { path: 'c' every_seconds: nan }"),
+              HasSubstr("checkpoint.every_seconds is nan"));
+  EXPECT_EQ(ErrorOf("job: '..' checkpoint { path: 'c' }"),
+            "job is \"..\"; allowed: with checkpoints: a name of a folder");
+  EXPECT_TRUE(MakeOfOneWorker("job: '..'").ok());
+}
+
+TEST(SurvivalConfigTest, AnotherJobsCheckpoints) {
+  const auto options =
+      MakeOfOneWorker("job: 'b' checkpoint { path: 'c' restore_job: 'a' }");
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->coordinator.checkpoint.restore_job, "a");
+  for (const char* other : {"b", "..", "a/b"}) {
+    EXPECT_EQ(
+        ErrorOf(absl::StrCat("job: 'b' checkpoint { path: 'c' restore_job: '",
+                             other, "' }")),
+        absl::StrCat("checkpoint.restore_job is \"", other,
+                     "\"; allowed: the name of another job, a folder "
+                     "below path"));
+  }
+  EXPECT_THAT(ErrorOf("checkpoint { path: 'c' restore: 'none' restore_job: "
+                      "'a' }"),
+              HasSubstr("only with restore \"latest\""));
+  EXPECT_THAT(ErrorOf("checkpoint { restore_job: 'a' }"),
+              HasSubstr("checkpoint.restore_job is \"a\"; allowed: only with "
+                        "checkpoint.path"));
+}
+
+TEST(SurvivalConfigTest, NothingOfACheckpointMeansAnythingWithoutAPath) {
+  EXPECT_EQ(ErrorOf("checkpoint { every_seconds: 60 every_rounds: 2 keep: 5 "
+                    "restore: 'latest' }"),
+            "checkpoint.every_seconds is 60; allowed: only with "
+            "checkpoint.path\n"
+            "checkpoint.every_rounds is 2; allowed: only with "
+            "checkpoint.path\n"
+            "checkpoint.keep is 5; allowed: only with checkpoint.path\n"
+            "checkpoint.restore is \"latest\"; allowed: only with "
+            "checkpoint.path");
+  EXPECT_TRUE(MakeOfOneWorker("checkpoint {}").ok());
+}
+
+TEST(SurvivalConfigTest, FingerprintIsOfReplicationAlone) {
+  const auto fingerprint = [](const std::string& text) {
+    return MakeOfOneWorker(absl::StrCat(kTwoShards, text))->fingerprint;
+  };
+  EXPECT_EQ(fingerprint(""), fingerprint("replication: 'buddy'"));
+  EXPECT_NE(fingerprint(""), fingerprint("replication: 'none'"));
+  for (const char* fields : {"", "restore: 'none'", "every_seconds: 1",
+                             "every_rounds: 2", "keep: 9"}) {
+    EXPECT_EQ(fingerprint(""), fingerprint(absl::StrCat(
+                                   "checkpoint { path: 'c' ", fields, " }")))
+        << fields;
+  }
+}
+
+TEST(SurvivalConfigTest, CompletingTwiceChangesNothing) {
+  const v1::JobConfig once = WithDefaults(*ParseJobConfig(
+      "workers: 1 checkpoint { path: 'c' every_rounds: 3 }", "test"));
+  EXPECT_EQ(PrintJobConfig(once), PrintJobConfig(WithDefaults(once)));
+  EXPECT_TRUE(absl::StrContains(PrintJobConfig(once), "every_seconds: 0\n"));
 }
 
 }  // namespace

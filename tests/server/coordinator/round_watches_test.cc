@@ -1,12 +1,22 @@
+#include "server/coordinator/round_watches.h"
+
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/coordinator/round_watches.h"
+#include "server/base/job_phase.h"
+#include "server/base/log.h"
+#include "server/coordinator/coordinator.h"
+#include "server/coordinator/coordinator_types.h"
+#include "server/round/round_report.h"
+#include "tests/server/round/local_cluster.h"
 
 namespace agg {
 namespace {
@@ -298,6 +308,333 @@ TEST_F(RoundLineTest, WhatElseThereIsToSayHasItsOwn) {
   report.narrowed.num_compared = 5000;
   report.narrowed.num_vanished = 1;
   EXPECT_NE(Reason(report), usual);
+}
+
+// What becomes of workers whose parameters differ: a line, a status, an end.
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+// Ranks 0 to 4 have the same; `others` have their own.
+ReplicaGroups Differ(const std::vector<int32_t>& others) {
+  ReplicaGroups replicas;
+  replicas.groups = {{0, 1, 2, 3, 4}};
+  if (!others.empty()) replicas.groups.push_back(others);
+  replicas.differing = others;
+  return replicas;
+}
+
+std::string LogOf(ReplicaWatch* watch, uint64_t round,
+                  const std::vector<int32_t>& others) {
+  SetLogLevel(LogLevel::kInfo);
+  testing::internal::CaptureStderr();
+  watch->Note(round, Differ(others));
+  SetLogLevel(LogLevel::kError);
+  return testing::internal::GetCapturedStderr();
+}
+
+TEST(ReplicaWatchTest, OneLineForEachSetOfRanks) {
+  ReplicaWatch watch(/*fails=*/false);
+  EXPECT_EQ(LogOf(&watch, 1, {}), "");
+  EXPECT_EQ(watch.Text(), "");
+  EXPECT_THAT(LogOf(&watch, 2, {5}),
+              HasSubstr("W ] round 2: workers' parameters differ: rank 5"));
+  EXPECT_EQ(LogOf(&watch, 3, {5}), "");
+  EXPECT_EQ(LogOf(&watch, 4, {}), "");  // another part of the parameters
+  EXPECT_EQ(LogOf(&watch, 5, {5}), "");
+  EXPECT_THAT(LogOf(&watch, 6, {5, 7}), HasSubstr("ranks 5, 7 from those"));
+  EXPECT_THAT(watch.differing(), ElementsAre(5, 7));
+  EXPECT_THAT(watch.Text(), HasSubstr("in round 6 workers' parameters differ"));
+  EXPECT_EQ(watch.FailureText(), "");
+}
+
+TEST(ReplicaWatchTest, IsOverAfterManyEqualRounds) {
+  ReplicaWatch watch(/*fails=*/false);
+  LogOf(&watch, 100, {5});
+  const uint64_t over = 100 + ReplicaWatch::kQuietRounds;
+  EXPECT_EQ(LogOf(&watch, over - 1, {}), "");
+  EXPECT_THAT(watch.differing(), ElementsAre(5));
+  EXPECT_THAT(LogOf(&watch, over, {}), HasSubstr("differed for 64 rounds"));
+  EXPECT_THAT(watch.differing(), IsEmpty());
+  EXPECT_EQ(watch.Text(), "");
+  EXPECT_THAT(LogOf(&watch, over + 1, {5}), HasSubstr("rank 5"));
+}
+
+// Three workers, the last of which says another digest from round 1 on.
+std::vector<RoundResult> RunRounds(RunningJob* job, int num_rounds) {
+  std::vector<RoundResult> outcomes;
+  for (int round = 0; round < num_rounds; ++round) {
+    std::vector<OutcomeReply> replies;
+    for (LocalWorker& worker : job->workers) {
+      EXPECT_EQ(worker.Push(static_cast<uint64_t>(round), {{1, 2, 3}}),
+                absl::OkStatus());
+      CommitCall call;
+      call.epoch = worker.joined().epoch;
+      call.session = worker.session();
+      call.round = static_cast<uint64_t>(round);
+      const bool other = worker.rank() == 2 && round > 0;
+      call.info.parameters_digest =
+          other ? 77 : 70 + static_cast<uint32_t>(round);
+      replies.emplace_back();
+      job->cluster.coordinator()->Commit(call, replies.back().callback());
+    }
+    job->cluster.Settle();
+    outcomes.push_back(*replies[0].Get());
+  }
+  return outcomes;
+}
+
+TEST(ReplicaWatchTest, TheOutcomeAndTheStatusNameTheRank) {
+  RunningJob job(MakeClusterOptions(1, 3), MakeManifest({{3}}), 3);
+  const std::vector<RoundResult> outcomes = RunRounds(&job, 3);
+  EXPECT_THAT(outcomes[0].differing_ranks, IsEmpty());
+  EXPECT_EQ(outcomes[0].message, "");
+  EXPECT_THAT(outcomes[1].differing_ranks, ElementsAre(2));
+  EXPECT_THAT(outcomes[1].message,
+              HasSubstr("differ: rank 2 from those of ranks 0, 1"));
+  EXPECT_EQ(outcomes[2].kind, OutcomeKind::kApplied);
+  EXPECT_FALSE(outcomes[2].finished);
+  const JobStatus status = job.cluster.Status();
+  EXPECT_THAT(status.differing_ranks, ElementsAre(2));
+  EXPECT_THAT(status.message, HasSubstr("in round 2 workers' parameters"));
+  EXPECT_EQ(status.phase, JobPhase::kOpen);
+}
+
+TEST(ReplicaWatchTest, EndsTheJobWhereThatIsAskedFor) {
+  ClusterOptions options = MakeClusterOptions(1, 3);
+  options.coordinator.fail_on_divergence = true;
+  RunningJob job(options, MakeManifest({{3}}), 3);
+  const std::vector<RoundResult> outcomes = RunRounds(&job, 2);
+  EXPECT_FALSE(outcomes[0].finished);
+  EXPECT_TRUE(outcomes[1].finished);
+  const JobStatus status = job.cluster.Status();
+  EXPECT_EQ(status.phase, JobPhase::kFinished);
+  EXPECT_TRUE(status.failed);
+  EXPECT_THAT(
+      status.message,
+      HasSubstr("it failed: in round 1 workers' parameters differ: rank "
+                "2 from those of ranks 0, 1"));
+}
+
+// Who has the same parameters, and whom that names.
+
+// Rank and digest of each row.
+ReplicaGroups Of(const std::vector<std::pair<int32_t, uint32_t>>& rows) {
+  RoundReport report;
+  for (const auto& row : rows) {
+    report.rows.emplace_back();
+    report.rows.back().rank = row.first;
+    report.rows.back().parameters_digest = row.second;
+  }
+  return GroupReplicas(report);
+}
+
+TEST(ReplicaGroupsTest, EqualOnesNameNobody) {
+  for (const ReplicaGroups& replicas :
+       {Of({}), Of({{0, 7}}), Of({{0, 7}, {1, 7}, {2, 7}}),
+        GroupReplicas(RoundReport())}) {
+    EXPECT_FALSE(replicas.differ());
+    EXPECT_THAT(replicas.differing, IsEmpty());
+    EXPECT_EQ(replicas.Text(), "");
+  }
+}
+
+TEST(ReplicaGroupsTest, WhoSaysNothingIsNotCompared) {
+  EXPECT_FALSE(Of({{0, 7}, {1, 0}, {2, 7}}).differ());
+  EXPECT_FALSE(Of({{0, 0}, {1, 0}, {2, 7}}).differ());
+  EXPECT_THAT(Of({{0, 7}, {1, 0}, {2, 8}, {3, 8}}).differing, ElementsAre(0));
+}
+
+TEST(ReplicaGroupsTest, TheMostAreRight) {
+  const ReplicaGroups replicas =
+      Of({{0, 9}, {1, 7}, {2, 7}, {3, 8}, {5, 7}, {6, 9}, {8, 7}});
+  EXPECT_THAT(replicas.groups, ElementsAre(ElementsAre(1, 2, 5, 8),
+                                           ElementsAre(0, 6), ElementsAre(3)));
+  EXPECT_THAT(replicas.differing, ElementsAre(0, 3, 6));
+  EXPECT_THAT(replicas.Text(),
+              HasSubstr("differ: ranks 0, 3, 6 from those of ranks 1, 2, 5, 8; "
+                        "load the same checkpoint"));
+}
+
+TEST(ReplicaGroupsTest, HalfIsNoMajority) {
+  const ReplicaGroups replicas = Of({{0, 9}, {1, 7}, {2, 9}, {3, 7}});
+  EXPECT_THAT(replicas.differing, ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(replicas.Text(),
+              HasSubstr("differ: ranks 0, 2 from those of ranks 1, 3 (no "
+                        "majority says who is right)"));
+  const ReplicaGroups three = Of({{0, 3}, {1, 2}, {2, 1}});
+  EXPECT_THAT(
+      three.Text(),
+      HasSubstr("rank 0 from those of rank 1 from those of rank 2 (no"));
+  EXPECT_THAT(Of({{0, 9}, {1, 9}, {2, 8}, {3, 7}}).differing,
+              ElementsAre(0, 1, 2, 3));
+}
+
+TEST(ReplicaGroupsTest, ManyAreCounted) {
+  std::vector<std::pair<int32_t, uint32_t>> rows;
+  for (int32_t rank = 0; rank < 100; ++rank) {
+    rows.push_back({rank, rank < 30 ? 1000u + static_cast<uint32_t>(rank) : 5});
+  }
+  const ReplicaGroups replicas = Of(rows);
+  EXPECT_EQ(replicas.differing.size(), 30u);
+  EXPECT_THAT(replicas.Text(), HasSubstr("ranks 0, 1, 2"));
+  EXPECT_THAT(replicas.Text(),
+              HasSubstr("14, 15 and 14 more from those of ranks 30,"));
+  for (auto& row : rows) row.second = 1 + static_cast<uint32_t>(row.first);
+  EXPECT_THAT(Of(rows).Text(), HasSubstr("rank 7, and 92 more groups"));
+}
+
+// A job whose gradients are never finite: it says so once, and with powers of
+// ten, and it ends.
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+RoundReport Report(bool applied) {
+  RoundReport report;
+  report.applied = applied;
+  report.rows.resize(2);
+  report.message = "no row is finite";
+  return report;
+}
+
+TEST(SkippedRunTest, CountsAndSaysWhatDeservesALine) {
+  SkippedRun run(0);
+  std::vector<uint64_t> lines;
+  for (int i = 1; i <= 1000; ++i) {
+    run.Note(Report(false));
+    if (run.worth_a_line()) lines.push_back(run.length());
+  }
+  EXPECT_THAT(lines, ElementsAre(1, 10, 100, 1000));
+  EXPECT_THAT(
+      run.Text(),
+      HasSubstr("the last 1000 rounds were skipped (no row is finite)"));
+  EXPECT_EQ(run.FailureText(), "");  // 0: never
+  RoundReport empty = Report(false);
+  empty.rows.clear();
+  run.Note(empty);
+  EXPECT_EQ(run.length(), 1000u);
+  run.Note(Report(true));
+  EXPECT_EQ(run.length(), 0u);
+  EXPECT_TRUE(run.worth_a_line());
+  EXPECT_EQ(run.Text(), "");
+}
+
+TEST(SkippedRunTest, FailsAtTheLimit) {
+  SkippedRun run(2);
+  run.Note(Report(false));
+  EXPECT_EQ(run.FailureText(), "");
+  run.Note(Report(false));
+  EXPECT_THAT(run.FailureText(),
+              HasSubstr("2 rounds in a row were skipped (max_skipped_rounds)"));
+}
+
+RoundReport NotFinite(uint64_t round, const std::string& tensor) {
+  RoundReport report = Report(true);
+  report.round = round;
+  report.not_finite = {tensor, 3};
+  return report;
+}
+
+TEST(SkippedRunTest, NamesTheRoundThatMadeTheParametersNotFinite) {
+  SkippedRun run(2);
+  run.Note(Report(true));
+  EXPECT_EQ(run.not_finite_length(), 0u);
+  run.Note(NotFinite(7, "w"));
+  EXPECT_TRUE(run.worth_a_line());
+  EXPECT_EQ(run.not_finite_length(), 1u);
+  EXPECT_EQ(run.FailureText(), "");
+  EXPECT_THAT(run.Text(), HasSubstr("the parameters have not been finite since "
+                                    "round 7 (tensor \"w\", shard 3); they "));
+  run.Note(Report(false));
+  // An update of parameters that were not finite already is not the cause.
+  run.Note(NotFinite(9, "v"));
+  EXPECT_EQ(run.not_finite_length(), 3u);
+  EXPECT_EQ(run.length(), 0u);
+  EXPECT_FALSE(run.worth_a_line());
+  EXPECT_THAT(run.FailureText(),
+              HasSubstr("it failed: the parameters have not been finite since "
+                        "round 7 (tensor \"w\", shard 3), and 2 rounds came "
+                        "after it (max_skipped_rounds); "));
+  run.Note(Report(true));
+  EXPECT_EQ(run.not_finite_length(), 0u);
+  EXPECT_EQ(run.Text(), "");
+  EXPECT_EQ(run.FailureText(), "");
+}
+
+// The rate fits float32, and so does the gradient; the step does not.
+TEST(SkippedRunTest, ARateThatIsTooLargeIsNamedAsTheCause) {
+  ClusterOptions options = MakeClusterOptions(2, 1);
+  options.coordinator.combine.schedule.learning_rate = 1e38;
+  options.coordinator.max_skipped_rounds = 2;
+  RunningJob job(options, MakeManifest({{3}, {3}}), 1);
+  Tensors row = {{10, 10, 10}, {10, 10, 10}};
+  SetLogLevel(LogLevel::kInfo);
+  testing::internal::CaptureStderr();
+  const OutcomeReply first = *job.workers[0].Contribute(0, row);
+  job.cluster.Settle();
+  ASSERT_TRUE(first.called());
+  EXPECT_EQ(first.Get()->kind, OutcomeKind::kApplied);
+  const std::string cause =
+      "this round's update left parameters that are not finite: tensor \"t0\" "
+      "(shard 0)";
+  EXPECT_THAT(first.Get()->message, HasSubstr(cause));
+  EXPECT_FALSE(first.Get()->finished);
+  JobStatus status = job.cluster.Status();
+  EXPECT_EQ(status.not_finite_rounds, 1u);
+  EXPECT_THAT(status.message,
+              HasSubstr("the parameters have not been finite since round 0"));
+  row[0][0] = std::numeric_limits<float>::quiet_NaN();
+  for (uint64_t round = 1; round <= 2; ++round) {
+    ASSERT_TRUE(job.workers[0].Contribute(round, row).ok());
+    job.cluster.Settle();
+  }
+  SetLogLevel(LogLevel::kError);
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, HasSubstr("W ] round 0: " + cause));
+  EXPECT_EQ(log.find(cause), log.rfind(cause));
+  status = job.cluster.Status();
+  EXPECT_EQ(status.phase, JobPhase::kFinished);
+  EXPECT_EQ(status.not_finite_rounds, 3u);
+  EXPECT_THAT(status.message,
+              HasSubstr("it failed: the parameters have not been finite since "
+                        "round 0 (tensor \"t0\", shard 0)"));
+}
+
+TEST(SkippedRunTest, EndsTheJob) {
+  ClusterOptions options = MakeClusterOptions(1, 1);
+  options.coordinator.max_skipped_rounds = 3;
+  RunningJob job(options, MakeManifest({{3}}), 1);
+  Tensors row = RandomTensors(job.manifest, 5);
+  for (std::vector<float>& tensor : row) {
+    std::fill(tensor.begin(), tensor.end(),
+              std::numeric_limits<float>::quiet_NaN());
+  }
+  SetLogLevel(LogLevel::kInfo);
+  testing::internal::CaptureStderr();
+  for (uint64_t round = 0; round < 3; ++round) {
+    const OutcomeReply reply = *job.workers[0].Contribute(round, row);
+    job.cluster.Settle();
+    ASSERT_TRUE(reply.called());
+    EXPECT_EQ(reply.Get()->kind, OutcomeKind::kSkipped);
+    EXPECT_EQ(reply.Get()->finished, round == 2);
+    EXPECT_EQ(job.cluster.Status().consecutive_skipped_rounds, round + 1);
+  }
+  SetLogLevel(LogLevel::kError);
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, HasSubstr("W ] round 0: "));
+  EXPECT_THAT(log, Not(HasSubstr("W ] round 1: ")));
+  EXPECT_THAT(log,
+              HasSubstr("E ] the job has finished at version 3: it failed: "
+                        "3 rounds in a row were skipped"));
+  const JobStatus status = job.cluster.Status();
+  EXPECT_EQ(status.phase, JobPhase::kFinished);
+  EXPECT_THAT(status.message, HasSubstr("it failed: 3 rounds in a row"));
+  const absl::Status late = job.workers[0].Join();
+  EXPECT_EQ(late.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(late.message(), HasSubstr("(max_skipped_rounds)"));
 }
 
 }  // namespace
