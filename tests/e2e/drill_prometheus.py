@@ -40,9 +40,11 @@ class Pager(http.server.ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}/"
 
     def told(self, selector):
-        """Names of the alerts with these labels that have got through."""
+        """The alerts with these labels that have got through, and to which
+        receivers: {(receiver, name)}."""
         with self.lock:
-            return {labels["alertname"] for _, status, labels in self.calls
+            return {(receiver, labels["alertname"])
+                    for receiver, status, labels in self.calls
                     if status == "firing"
                     and selector.items() <= labels.items()}
 

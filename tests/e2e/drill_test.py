@@ -176,7 +176,8 @@ class FakeWatch:
 
     severities = {"Page": "critical", "Note": "warning", "Other": "critical"}
 
-    def __init__(self, fired=(), told=()):
+    def __init__(self, fired=(), told=(), told_wrongly=()):
+        self.told_wrongly = told_wrongly
         self.fired, self.pager = set(fired), self
         self.told_names = told
 
@@ -184,7 +185,9 @@ class FakeWatch:
         return self.fired
 
     def told(self, *_):
-        return set(self.told_names)
+        return {("pager" if name in self.told_wrongly
+                 or self.severities[name] == "critical" else "chat", name)
+                for name in self.told_names}
 
 
 class FakeScene:
@@ -197,13 +200,13 @@ class FakeScene:
 
 class VerdictTest(unittest.TestCase):
 
-    def check(self, fired, told, may=("Note",)):
+    def check(self, fired, told, may=("Note",), wrongly=(), released=()):
         play = object.__new__(drill.Play)
-        play.watch = FakeWatch(fired, told)
+        play.watch = FakeWatch(fired, told, wrongly)
         play.scene = FakeScene()
         play.scene.may = may
         play.began = 0
-        play.check("now", {"Page", "Other"})
+        play.check("now", {"Page", "Other"}, released)
 
     def test_what_is_expected_passes(self):
         self.check({"Page", "Other"}, {"Page"})
@@ -220,6 +223,14 @@ class VerdictTest(unittest.TestCase):
         with self.assertRaisesRegex(DrillError, "Other got through"):
             self.check({"Page", "Other"}, {"Page", "Other"},
                        may=("Note", "Other"))
+
+    def test_what_is_kept_back_may_be_told_when_it_is_over(self):
+        self.check({"Page", "Other"}, {"Page", "Other"}, released=("Other",))
+
+    def test_who_is_woken_by_what_is_read_in_the_morning_is_found(self):
+        with self.assertRaisesRegex(DrillError, "Note is warning and went to"):
+            self.check({"Page", "Other", "Note"}, {"Page", "Note"},
+                       wrongly=("Note",))
 
     def test_a_wrong_scene_is_named_with_those_that_there_are(self):
         self.assertEqual(drill.main(["--bin=.", "--only=nothing"]), 2)
