@@ -65,15 +65,24 @@ Target = collections.namedtuple(
     "Target", "package rule name sources headers deps plain node")
 
 
-def _literal(node):
+def _constants(tree):
+    """{name: value} of what a BUILD file assigns."""
+    return {item.targets[0].id: item.value for item in tree.body
+            if isinstance(item, ast.Assign)
+            and isinstance(item.targets[0], ast.Name)}
+
+
+def _literal(node, constants):
     """Strings of a list, or of the lists that a sum or a select has."""
     if node is None:
         return []
-    return [leaf.value for leaf in ast.walk(node)
-            if isinstance(leaf, ast.Constant) and isinstance(leaf.value, str)
-            and leaf.value.startswith((":", "//", "@")) or
-            isinstance(leaf, ast.Constant) and isinstance(leaf.value, str)
-            and "." in leaf.value]
+    named = [text for leaf in ast.walk(node)
+             if isinstance(leaf, ast.Name) and leaf.id in constants
+             for text in _literal(constants[leaf.id], constants)]
+    texts = [leaf.value for leaf in ast.walk(node)
+             if isinstance(leaf, ast.Constant) and isinstance(leaf.value, str)]
+    return named + [text for text in texts
+                    if text.startswith((":", "//", "@")) or "." in text]
 
 
 def targets(files):
@@ -83,25 +92,29 @@ def targets(files):
         if os.path.basename(path) != "BUILD":
             continue
         package = os.path.dirname(path)
-        for node in ast.walk(ast.parse("\n".join(lines))):
+        tree = ast.parse("\n".join(lines))
+        constants = _constants(tree)
+        for node in ast.walk(tree):
             if not isinstance(node, ast.Call) or \
                     not isinstance(node.func, ast.Name):
                 continue
             given = {item.arg: item.value for item in node.keywords}
             name = given.get("name")
-            if not isinstance(name, ast.Constant) or \
-                    not node.func.id.startswith("agg_"):
-                continue
             rule = node.func.id
-            sources = _literal(given.get("srcs"))
+            if rule == "with_cuda" and isinstance(node.args[0], ast.Name):
+                rule = node.args[0].id  # only where a toolkit is
+            if not isinstance(name, ast.Constant) or \
+                    not rule.startswith("agg_"):
+                continue
+            sources = _literal(given.get("srcs"), constants)
             if not sources and rule in ("agg_cc_test", "agg_fuzz_test"):
                 sources = [name.value + ".cc"]
-            headers = _literal(given.get("hdrs")) + \
-                _literal(given.get("textual_hdrs"))
+            headers = _literal(given.get("hdrs"), constants) + \
+                _literal(given.get("textual_hdrs"), constants)
             deps = given.get("deps")
             plain = deps is None or isinstance(deps, ast.List)
             found.append(Target(package, rule, name.value, sources, headers,
-                                _literal(deps), plain, node))
+                                _literal(deps, constants), plain, node))
     return found
 
 

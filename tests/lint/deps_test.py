@@ -46,6 +46,21 @@ class DepsTest(unittest.TestCase):
         self.assertEqual(self.findings(tree(listed='":verb"')),
                          ["noun lacks //b:b, whose header it includes"])
 
+    def test_with_cuda_makes_a_target_of_its_rule(self):
+        files = tree(listed='":verb"')
+        files["a/BUILD"] = [
+            line.replace("agg_cc_library(", "with_cuda(agg_cc_library,")
+            for line in files["a/BUILD"]]
+        self.assertEqual(self.findings(files),
+                         ["noun lacks //b:b, whose header it includes"])
+
+    def test_lists_that_have_a_name(self):
+        files = tree()
+        files["a/BUILD"] = ['NOUNS = ["//b"]'] + [
+            line.replace('":verb", "//b"]', '":verb"] + NOUNS')
+            for line in files["a/BUILD"]]
+        self.assertEqual(self.findings(files), [])
+
     def test_a_header_beside_the_file(self):
         files = tree(listed='"//b"')
         files["a/noun.h"] = ['#include "verb.h"', "#include <memory.h>"]
