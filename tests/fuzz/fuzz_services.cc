@@ -154,7 +154,14 @@ struct FuzzServices::Services {
         reductions(self, job, coordinator, gate),
         shard({engine, &open, /*cache=*/nullptr, &reports, coordinator,
                NotTheCoordinator(self, job), gate}),
-        admin({self, job, "fuzz", [] {}, gate}, coordinator) {}
+        admin({self,
+               job,
+               "fuzz",
+               {{"rule", "mean"}},
+               [] { return std::string("aggserver_shards 1\n"); },
+               [] {},
+               gate},
+              coordinator) {}
 
   OpenStreams open;
   RowReports reports;

@@ -213,10 +213,6 @@ TEST(EqualRowsRunTest, SaysItOnceAndNotAtFirst) {
   for (int i = 0; i < 10; ++i) EXPECT_FALSE(Note(&run, {}));
 }
 
-absl::Time At(double seconds) {
-  return absl::UnixEpoch() + absl::Seconds(seconds);
-}
-
 class RoundLineTest : public testing::Test {
  protected:
   RoundLine Line(const RoundReport& report) {
