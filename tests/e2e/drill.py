@@ -45,6 +45,8 @@ class Play:
         self.scene = scene(watch, minute)
         self.watch = watch
         self.minute = minute
+        # No range of the rules is longer than an hour.
+        self.patience = drill_job.WAIT + 60 * minute
         folder.mkdir()
         self.job = self.scene.make(bin_folder, folder)
         self.began = time.time()
@@ -59,7 +61,7 @@ class Play:
             wanted = {*scene.fires, *scene.silent}
             drill_job.eventually(
                 f"{named(wanted)} fire",
-                lambda: wanted <= self.look().keys())
+                lambda: wanted <= self.look().keys(), self.patience)
             drill_job.eventually(
                 f"{named(scene.fires)} get through",
                 lambda: set(scene.fires) <= {name for _, name in self.told()})
@@ -69,7 +71,7 @@ class Play:
             drill_job.eventually(
                 "all alerts end",
                 lambda: not self.look().keys() - {*scene.may},
-                scene.ends_within)
+                self.patience)
             # A shard that is back keeps nothing back any more, and its job
             # still recovers for a moment.
             self.check("to its end", wanted,
@@ -170,7 +172,9 @@ def make_parser():
         description=__doc__.split("\n\n", maxsplit=1)[0], allow_abbrev=False)
     parser.add_argument("--bin", required=True)
     parser.add_argument("--only", default="", help="scenes, with commas")
-    parser.add_argument("--scale", type=float, default=30)
+    parser.add_argument("--scale", type=float, default=30,
+                        help="above 30 the servers' own seconds, for which they "
+                        "try again, outlast the rules' minutes")
     parser.add_argument("--parallel", type=int, default=4,
                         help="scenes at a time")
     parser.add_argument("--keep_logs", action="store_true")

@@ -8,7 +8,6 @@ import re
 import shutil
 import threading
 import time
-import urllib.error
 import urllib.parse
 import urllib.request
 
@@ -109,10 +108,8 @@ def alertmanager_text(text, factor, url):
     receivers = "".join(
         f"  - name: {name}\n    webhook_configs:\n      - url: {url}\n"
         "        send_resolved: true\n" for name in names)
-    text = (text[:block.start()] + "receivers:\n" + receivers +
+    return (text[:block.start()] + "receivers:\n" + receivers +
             text[block.end():])
-    # Addresses of services that nobody has here.
-    return text
 
 
 class Watch:
