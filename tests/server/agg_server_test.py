@@ -167,6 +167,9 @@ class ProcessTest(unittest.TestCase):
         path = os.path.join(self.folder.name, "metrics")
         process, _ = self.start("--metrics_port=0", "--drain_seconds=60",
                                 "--metrics_port_file=" + path)
+        deadline = time.monotonic() + 60
+        while not os.path.exists(path) and time.monotonic() < deadline:
+            time.sleep(0.005)
         with open(path) as file:
             return process, int(file.read())
 
