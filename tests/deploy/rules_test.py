@@ -102,6 +102,14 @@ class RulesTest(unittest.TestCase):
                 self.assertEqual("pod" in labels, name not in without,
                                  f"{name}: {labels}")
 
+    def test_the_commands_that_steps_name_exist(self):
+        tools = pathlib.Path("worker_client/tools/README.md").read_text(
+            encoding="utf-8")
+        commands = set(re.findall(r"(?m)^\| `([a-z-]+)", tools))
+        named = set(re.findall(r"`aggctl\s+([a-z-]+)", RULES))
+        self.assertGreater(len(named), 5)
+        self.assertLessEqual(named, commands)
+
     def test_each_alert_links_to_its_steps(self):
         for block in RULES.split("- alert: ")[1:]:
             (page, anchor), = re.findall(
