@@ -190,7 +190,6 @@ absl::Status RemoteNeighbourPeer::SendCombined(const CopyHeader& header,
     AGG_RETURN_IF_ERROR(SendFrame(/*last=*/false));
   }
   round_->frames.Add(slice);
-  sent_bytes_ += static_cast<int64_t>(slice.values.size() * sizeof(float));
   return absl::OkStatus();
 }
 
@@ -245,7 +244,6 @@ absl::Status RemoteNeighbourPeer::ReadAll(const CopyHeader& header,
       return absl::Status(status.code(),
                           absl::StrCat(name(), ": ", status.message()));
     }
-    received_bytes_ += static_cast<int64_t>(frame.payload().size());
   }
   // All frames are there only if the call ends well.
   absl::Status status = End(call);

@@ -9,7 +9,6 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/status.h>
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -104,10 +103,6 @@ class RemoteNeighbourPeer : public NeighbourPeer {
   absl::Status FinishCombined(const CopyHeader& header) override;
   absl::Status Fetch(const CopyHeader& header, const CopySink& sink) override;
 
-  // Bytes of slices, since the beginning.
-  int64_t sent_bytes() const { return sent_bytes_.load(); }
-  int64_t received_bytes() const { return received_bytes_.load(); }
-
  private:
   // The call of one round.
   struct Replication {
@@ -138,8 +133,6 @@ class RemoteNeighbourPeer : public NeighbourPeer {
 
   Mutex send_mutex_;
   std::unique_ptr<Replication> round_ ABSL_GUARDED_BY(send_mutex_);
-  std::atomic<int64_t> sent_bytes_{0};
-  std::atomic<int64_t> received_bytes_{0};
 };
 
 }  // namespace agg
