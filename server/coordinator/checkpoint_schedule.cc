@@ -2,6 +2,8 @@
 // attempt, and whether a shard that is to be stopped waits for one.
 #include "server/coordinator/checkpoint_schedule.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -73,6 +75,19 @@ void CheckpointSchedule::Start(const VersionId& id, absl::Time now) {
   skipped_ = false;
 }
 
+// As CheckpointFolder::Retire does: one of each version, the newest.
+void CheckpointSchedule::Keep(const VersionId& id) {
+  kept_.erase(std::remove_if(kept_.begin(), kept_.end(),
+                             [&](const VersionId& other) {
+                               return other.version == id.version;
+                             }),
+              kept_.end());
+  kept_.push_back(id);
+  if (kept_.size() > static_cast<size_t>(options_.keep)) {
+    kept_.erase(kept_.begin());
+  }
+}
+
 DeferredCalls CheckpointSchedule::End(
     const absl::StatusOr<TakenCheckpoint>& result, absl::Time now) {
   busy_ = false;
@@ -82,6 +97,7 @@ DeferredCalls CheckpointSchedule::End(
     }
     sealed_ = taking_id_;
     sealed_at_ = now;
+    Keep(taking_id_);
     ++counts_.num_sealed;
     counts_.last_error.clear();
   } else {

@@ -64,6 +64,11 @@ class CheckpointSchedule {
   std::optional<VersionId> newest() const {
     return sealed_.made == 0 ? std::nullopt : std::make_optional(sealed_);
   }
+  // Those that were sealed since the folders were listed, oldest first: of
+  // `keep` versions, as the folders have them.
+  const std::vector<VersionId>& kept() const { return kept_; }
+  // Forgets these: the folders have been listed.
+  void NoteListed() { kept_.clear(); }
   // Whether the newest complete one is of `id`.
   bool Has(const VersionId& id) const { return sealed_ == id; }
   bool busy() const { return busy_; }
@@ -72,6 +77,7 @@ class CheckpointSchedule {
 
  private:
   bool enabled() const { return options_.enabled; }
+  void Keep(const VersionId& id);
 
   const CheckpointOptions options_;
   bool busy_ = false;
@@ -84,6 +90,7 @@ class CheckpointSchedule {
   bool skipped_ = false;  // the last attempt was no attempt: tried_ was skipped
   VersionId sealed_;      // the newest; made 0: none
   absl::Time sealed_at_;
+  std::vector<VersionId> kept_;
   CheckpointStatus counts_;  // its numbers and texts
 };
 

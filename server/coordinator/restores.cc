@@ -75,6 +75,7 @@ void Restores::See(const std::vector<ShardInventory>& inventories) {
     seen_.push_back(inventory.checkpoints);
     seen_of_other_.push_back(inventory.other_checkpoints);
   }
+  context_->state.checkpoints()->NoteListed();
 }
 
 bool Restores::SeesSealed() const {
@@ -389,12 +390,25 @@ absl::StatusOr<std::string> Restores::ReadCheckpoint(
 
 // --- An operator's word -----------------------------------------------------
 
+// What the shards listed when they were attached last, and what was sealed
+// since.
 RestoreResult Restores::Found() const {
   RestoreResult result;
   for (const CheckpointId& id : SealedCheckpoints(seen_)) {
     result.found.push_back(
         {id, MissingText(NamedCheckpoint(seen_, id), /*shards=*/{})});
   }
+  auto& found = result.found;
+  for (const VersionId& id : context_->state.checkpoints()->kept()) {
+    if (std::none_of(found.begin(), found.end(),
+                     [&](const FoundCheckpoint& f) { return f.id == id; })) {
+      found.push_back({id, ""});
+    }
+  }
+  std::sort(found.begin(), found.end(),
+            [](const FoundCheckpoint& a, const FoundCheckpoint& b) {
+              return b.id < a.id;
+            });
   return result;
 }
 

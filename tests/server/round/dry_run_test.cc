@@ -1,6 +1,8 @@
 // What an operator would get of a restore or a resume, before it is done.
+#include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -45,6 +47,14 @@ TEST_F(DryRunTest, ARestoreSaysWhatItWouldDoAndDoesNothing) {
   const absl::Status unseen = DryRun(&job.cluster, "7").status();
   EXPECT_TRUE(absl::IsNotFound(unseen)) << unseen;
   EXPECT_THAT(unseen.message(), HasSubstr("version 7"));
+  const absl::StatusOr<RestoreResult> listed = DryRun(&job.cluster, "");
+  ASSERT_TRUE(listed.ok()) << listed.status();
+  std::vector<uint64_t> versions;
+  for (const FoundCheckpoint& found : listed->found) {
+    EXPECT_EQ(found.missing, "");
+    versions.push_back(found.id.version);
+  }
+  EXPECT_EQ(versions, (std::vector<uint64_t>{3, 2, 1}));
   // Refused as the order itself is.
   EXPECT_THAT(DryRun(&job.cluster, "none").status().message(),
               HasSubstr("the job has parameters, which would be lost"));
