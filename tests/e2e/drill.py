@@ -9,8 +9,8 @@ Each scene (drill_scenes.py) is a job of its own. All are watched by one
 Prometheus with the rules, and one Alertmanager with the example configuration,
 of deploy/prometheus, in which every time is --scale times shorter. A scene
 waits until what it expects has been told, holds for some minutes of the rules,
-undoes what it did, and waits until all alerts have ended. Ends with a table, the
-alerts that no scene makes fire, and `N passed, N failed`.
+undoes what it did, and waits until all alerts have ended. Ends with a table,
+the alerts that no scene makes fire, and `N passed, N failed`.
 """
 
 import argparse
@@ -82,7 +82,8 @@ class Play:
             self.job.stop()
 
     def hold(self, wanted):
-        """As long as the scene says the alerts go on; a scrape may be missed."""
+        """Waits for as long as the scene says. Raises DrillError: an alert has
+        ended meanwhile, and not for a missed scrape."""
         now = seen = time.monotonic()
         until = now + self.scene.minutes * self.minute
         while now < until:
@@ -96,7 +97,7 @@ class Play:
             time.sleep(0.2)
 
     def look(self):
-        """What fires now; a text of an alert that cannot be read is an error."""
+        """Returns what fires now. Raises DrillError: a text cannot be read."""
         self.watch.check()
         found = self.watch.firing(self.scene.selector())
         for name, alerts in found.items():
@@ -109,8 +110,8 @@ class Play:
         return self.watch.pager.told(self.scene.selector())
 
     def check(self, when, wanted, released=()):
-        """What has fired and what has been told so far, against the scene.
-        `released`: what may be told, too. Raises DrillError."""
+        """Compares what has fired and what has been told so far with the
+        scene. `released`: what may be told, too. Raises DrillError."""
         scene, severities = self.scene, self.watch.severities
         fired = self.watch.ever_fired(scene.selector(), self.began)
         beside = fired - {*wanted, *scene.may}
@@ -173,8 +174,8 @@ def make_parser():
     parser.add_argument("--bin", required=True)
     parser.add_argument("--only", default="", help="scenes, with commas")
     parser.add_argument("--scale", type=float, default=30,
-                        help="above 30 the servers' own seconds, for which they "
-                        "try again, outlast the rules' minutes")
+                        help="how many times shorter; above 30 the servers' "
+                        "own seconds outlast the rules' minutes")
     parser.add_argument("--parallel", type=int, default=4,
                         help="scenes at a time")
     parser.add_argument("--keep_logs", action="store_true")

@@ -66,10 +66,12 @@ class _PagerHandler(http.server.BaseHTTPRequestHandler):
 
 def expected_text(jobs):
     """As expected_jobs.yml: of the namespace of the drill."""
-    return ("groups:\n  - name: agg_server_expected_jobs\n    rules:\n" + "".join(
+    rules = "".join(
         "      - record: aggserver:job_expected\n        expr: vector(1)\n"
         f"        labels:\n          job: {job}\n"
-        f"          namespace: {NAMESPACE}\n" for job in jobs))
+        f"          namespace: {NAMESPACE}\n" for job in jobs)
+    return ("groups:\n  - name: agg_server_expected_jobs\n    rules:\n"
+            + rules)
 
 
 def prometheus_text(text, alertmanager_port, ca, expected):

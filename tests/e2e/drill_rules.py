@@ -6,8 +6,8 @@ them is divided by one factor.
 
 import re
 
-# Numbers of an expression that are seconds and have no unit, by the rule's name.
-# drill_test.py finds the ones that somebody adds.
+# Numbers of an expression that are seconds and have no unit, by the rule's
+# name. drill_test.py finds the ones that somebody adds.
 SECONDS = {"aggserver:stall_seconds": ("60",), "AggCheckpointOld": ("60",)}
 UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000,
          "w": 604_800_000}
@@ -26,7 +26,7 @@ def shorter(duration, factor):
 
 
 def rules(text):
-    """The rules of rules.yml: [(name, where its text begins, where it ends)]."""
+    """Finds the rules of rules.yml: [(name, its text's begin, its end)]."""
     heads = list(_RULE.finditer(text))
     ends = [head.start() for head in heads[1:]] + [len(text)]
     return [(head[1], head.start(), end) for head, end in zip(heads, ends)]
@@ -63,7 +63,7 @@ def scaled_rules(text, factor, seconds=None):
 
 
 def scaled_times(text, factor):
-    """alertmanager.yml with each wait, interval and timeout divided by `factor`."""
+    """Divides each wait, interval and timeout of alertmanager.yml."""
     return re.sub(
         rf"^([ -]*\w+_(?:wait|interval|timeout): *)({_TIME})$",
         lambda match: match[1] + shorter(match[2], factor), text,

@@ -3,8 +3,8 @@
 A scene is a class with a sentence, which the drill prints. `fires`: the alerts
 that have to fire and to get through Alertmanager. `silent`: those that have to
 fire, and that it has to keep back. `may`: those that fire or not, since it
-depends on the moment; it has to keep them back where they are critical. Any other
-alert of the job fails the scene, at any moment of it.
+depends on the moment; it has to keep them back where they are critical. Any
+other alert of the job fails the scene, at any moment of it.
 """
 
 import contextlib
@@ -645,7 +645,7 @@ class MemoryNearBudget(SmallBudget):
 
 
 class MemoryAbovePlan(SmallBudget):
-    """Opens 400 connections to a shard, for which it takes far more than its budget."""
+    """Opens 400 connections to a shard, which takes more than its budget."""
 
     fires = ("AggMemoryAbovePlan",)
 
