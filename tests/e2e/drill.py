@@ -2,7 +2,7 @@
 and Alertmanager have to tell who is on call about each, once, and to stay
 silent about what is no trouble.
 
-    drill.py --bin=BAZEL_BIN [--only=SCENE,..] [--scale=30] [--parallel=4]
+    drill.py --bin=BAZEL_BIN [--only=SCENE,..] [--scale=30] [--parallel=6]
              [--keep_logs]
 
 Each scene (drill_scenes.py) is a job of its own. All are watched by one
@@ -176,7 +176,7 @@ def make_parser():
     parser.add_argument("--scale", type=float, default=30,
                         help="how many times shorter; above 30 the servers' "
                         "own seconds outlast the rules' minutes")
-    parser.add_argument("--parallel", type=int, default=4,
+    parser.add_argument("--parallel", type=int, default=6,
                         help="scenes at a time")
     parser.add_argument("--keep_logs", action="store_true")
     return parser
