@@ -994,7 +994,8 @@ std::vector<int> ClientCore::ShardsOfTrip(const JobView& view) {
 
 bool ClientCore::MayTry(const JobView& view, const std::vector<int>& owed,
                         const TripRequest* requested) {
-  return requested != nullptr && !owed.empty() && owed == ShardsOfTrip(view);
+  return requested != nullptr && pusher_->takes_trips() && !owed.empty() &&
+         owed == ShardsOfTrip(view);
 }
 
 absl::Status ClientCore::AwaitDevices(const View& view, const GrowingRow& row,

@@ -331,6 +331,8 @@ absl::Status RowPusher::PushInOneTrip(GrowingRow* row,
   row->SetWaker(nullptr);
   EndTrip(job, trip);
   if (!status.ok()) Abandon(&job.parts);
+  // A server of another origin may skip fields that it does not know.
+  for (const Part& part : job.parts) takes_trips_ &= !part.trip.passed_over;
   job.parts.clear();  // and with them frames that were not sent
   WaitForMemory();
   return trip->outcome.has_value() ? absl::OkStatus() : status;
@@ -375,9 +377,9 @@ void RowPusher::EndTrip(const Job& job, RoundTrip* trip) {
     if (part.trip.outcome.has_value()) trip->outcome = part.trip.outcome;
     trip->pulled &= part.trip.pulled;
   }
-  if (!trip->outcome.has_value()) return;
   // The outcome is the acknowledgement of all shards.
   for (const Part& part : job.parts) {
+    if (!trip->outcome.has_value() && !part.trip.passed_over) continue;
     receipts_.push_back(
         {part.ordinal, !part.stream->closed(), part.source->row_crc32c()});
   }

@@ -150,13 +150,16 @@ class RowPusher {
 
   // Pushes the complete row, with what `trip` asks for and what comes back, in
   // one trip: to all shards with slices, which `shards` names. OK: the outcome
-  // is there, if not the version. Else the row is to be pushed as if this had
-  // not been. Nothing is tried again here. Memory, regions and errors as for
-  // Push; `timeout` since now. REQUIRES: the row's marks are reached.
+  // is there, if not the version, or the shards have acknowledged the row and
+  // passed over the rest. Else the row is to be pushed as if this had not been.
+  // Nothing is tried again here. Memory, regions and errors as for Push;
+  // `timeout` since now. REQUIRES: the row's marks are reached.
   absl::Status PushInOneTrip(GrowingRow* row, const v1::FrameMeta& meta,
                              absl::Span<const int> shards,
                              absl::Span<RowRegion* const> regions,
                              absl::Duration timeout, RoundTrip* trip);
+  // False once a shard has shown that it knows no trips.
+  bool takes_trips() const { return takes_trips_; }
 
   // Receipts of the shards that have acknowledged the last Push, which may have
   // failed at others.
@@ -225,6 +228,7 @@ class RowPusher {
   const std::shared_ptr<FrameMemory> memory_;
   grpc::CompletionQueue queue_;
   QueueWaker waker_;
+  bool takes_trips_ = true;
   std::vector<Receipt> receipts_;
   std::vector<std::unique_ptr<ShardStream>>
       streams_;  // by ordinal; may be null

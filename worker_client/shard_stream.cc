@@ -152,9 +152,12 @@ void ShardStream::TakeTrip(const v1::PushAck& ack, FrameReader* reader) {
       trip_->outcome = ack.outcome();
     } else if (ack.closed()) {
       closed_ = true;  // what was asked for comes all the same
+    } else {
+      trip_->passed_over = true;
     }
   }
-  if (trip_->pulled && (trip_->outcome.has_value() || !trip_->commits)) {
+  if (trip_->passed_over ||
+      (trip_->pulled && (trip_->outcome.has_value() || !trip_->commits))) {
     state_ = State::kAcknowledged;
   }
 }

@@ -51,6 +51,8 @@ class ShardStream {
     absl::optional<v1::RoundOutcome> outcome;
     bool pulled = false;  // the whole version has landed
     bool failed = false;  // a frame of it was bad: no more are taken
+    // The shard has acknowledged the row as if nothing else had been asked.
+    bool passed_over = false;
   };
 
   // REQUIRES: queue and cancel outlive this.
