@@ -61,5 +61,6 @@ class FloorTest(ForeignTestCase):
     def test_a_job_without_a_floor_goes_on(self):
         job, back = self.lose_all(REDUCE + "reconnect_grace_seconds: 0.2\n")
         self.assertEqual(list(back.commit(1).ranks), [0])
-        self.assertIn("goes on with 1 of at least 3 workers",
-                      job.shards[0].log())
+        # How many are left when it is said first: they leave one by one.
+        self.assertRegex(job.shards[0].log(),
+                         "the job goes on with [0-2] of at least 3 workers")
