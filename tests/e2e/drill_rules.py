@@ -8,7 +8,8 @@ import re
 
 # Numbers of an expression that are seconds and have no unit, by the rule's
 # name. drill_test.py finds the ones that somebody adds.
-SECONDS = {"aggserver:stall_seconds": ("60",), "AggCheckpointOld": ("60",)}
+SECONDS = {"aggserver:stall_seconds": ("60", "600"),
+           "AggCheckpointOld": ("60",)}
 UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000,
          "w": 604_800_000}
 _TIME = r"(?:\d+(?:ms|[smhdw]))+"

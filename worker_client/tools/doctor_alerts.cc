@@ -190,7 +190,8 @@ double StallSeconds(const AlertFacts& facts) {
   const Numbers& n = RecordRules()[1].numbers;
   const double tens =
       n[0] * Quantile(facts.shards[0], q, "aggserver_round_seconds_bucket");
-  return tens > n[1] ? tens : n[3];
+  if (tens > n[1]) return tens;
+  return std::isnan(tens) ? n[6] : n[4];  // Not a number: none has ended yet.
 }
 
 // The recorded rules aggserver:job_goes_on and aggserver:job_ended, the latter
@@ -274,9 +275,11 @@ Reasons CheckpointOld(const AlertFacts& facts, const Numbers& n) {
   if (up > n[5] * interval && interval > n[6] && !(age >= n[7])) {
     return {absl::StrCat("none in ", Long(up), " since shard 0 has started")};
   }
+  const double applied =
+      Job(facts, "aggserver_rounds_total", "outcome=applied");
   return If(
-      up > n[8] && version > n[9] * rounds && rounds > n[10] && !(age >= n[11]),
-      absl::StrCat("none in ", version, " rounds"));
+      up > n[8] && applied > n[9] * rounds && rounds > n[10] && !(age >= n[11]),
+      absl::StrCat("none in ", applied, " rounds"));
 }
 
 Reasons JobFailed(const AlertFacts& facts, const Numbers& n) {
@@ -284,8 +287,9 @@ Reasons JobFailed(const AlertFacts& facts, const Numbers& n) {
             "the job has finished by giving up");
 }
 
+// One look does not see whether the job was away, which the rule asks first.
 Reasons RoundStalled(const AlertFacts& facts, const Numbers& n) {
-  if (!InPhase(facts, "open|closing", n[0])) return {};
+  if (!InPhase(facts, "open|closing", n[1])) return {};
   const double stall = StallSeconds(facts);
   const double since =
       Unix(facts.now) - Job(facts, "aggserver_last_round_timestamp_seconds");
@@ -421,7 +425,7 @@ Reasons CertificateExpiresSoon(const AlertFacts& facts, const Numbers& n) {
 const std::vector<RecordRule>& RecordRules() {
   static const auto* const kRules = new std::vector<RecordRule>{
       {"aggserver:round_seconds:median", {0.5}},
-      {"aggserver:stall_seconds", {10, 60, 0, 60}},
+      {"aggserver:stall_seconds", {10, 60, 0, 0, 60, 0, 600}},
       {"aggserver:job_goes_on", {1}},
       {"aggserver:job_ended", {1}},
       {"aggserver:shard_stopped", {1}},
@@ -475,9 +479,9 @@ std::vector<AlertRule> MakeRules() {
            "aggserver_checkpoint_failed_total"),
       Warning("AggCheckpointOld", "1m",
               {3, 0, 60, 3, 0, 3, 0, 0, 60, 3, 0, 0, 1}, CheckpointOld),
-      Other("critical", "AggCheckpointHung", "5m", {1, 0, 0}),
+      Other("critical", "AggCheckpointHung", "5m", {1, 0, 0, 15, 0}),
       Critical("AggJobFailed", "0m", {1}, JobFailed),
-      Critical("AggRoundStalled", "30s", {1}, RoundStalled),
+      Critical("AggRoundStalled", "30s", {1, 1}, RoundStalled),
       Warning("AggWorkersMissing", "3m", {1}, WorkersMissing),
       Other("warning", "AggStraggler", "5m", {0.5, 0.25, 0.25}),
       Warning("AggWorkerStalled", "30s", {}, WorkerStalled),
@@ -486,7 +490,7 @@ std::vector<AlertRule> MakeRules() {
       Rate("warning", "AggOutlierWorker", "5m", {0.5},
            "aggserver_outlier_rows_total"),
       Critical("AggParametersNotFinite", "1m", {0}, NotFinite),
-      Rate("critical", "AggRoundsSkipped", "1m", {0.1},
+      Rate("critical", "AggRoundsSkipped", "1m", {0.1, 3},
            "aggserver_rounds_total{outcome=skipped}"),
       Other("info", "AggWorkersWasted", "30m", {0.05}),
       Other("info", "AggOrthogonalityFloor", "30m", {1.1, 1}),

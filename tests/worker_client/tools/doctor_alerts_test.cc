@@ -282,6 +282,25 @@ TEST(DoctorAlertsTest, AProcessNearItsContainersLimit) {
               ElementsAre("AggMemoryNearLimit"));
 }
 
+TEST(DoctorAlertsTest, TheFirstRoundMayTakeTenMinutes) {
+  AlertFacts facts;
+  facts.now = absl::FromUnixSeconds(static_cast<int64_t>(kNow));
+  facts.shards.resize(1);
+  facts.shards[0].answers = true;
+  const auto fired = [&](int wait) {
+    facts.shards[0].samples = ParseMetrics(
+        absl::StrCat("aggserver_job_phase{phase=\"open\"} 1\n"
+                     "aggserver_last_round_timestamp_seconds NaN\n"
+                     "aggserver_round_seconds_bucket{le=\"1\"} 0\n"
+                     "aggserver_round_seconds_bucket{le=\"+Inf\"} 0\n"
+                     "aggserver_longest_wait_seconds ",
+                     wait));
+    return JudgeAlerts(facts).size();
+  };
+  EXPECT_EQ(fired(599), 0u);
+  EXPECT_EQ(fired(601), 1u);
+}
+
 // In time and in rounds, and where there is none yet.
 TEST(DoctorAlertsTest, CheckpointsByRounds) {
   AlertFacts facts;
@@ -309,12 +328,16 @@ TEST(DoctorAlertsTest, CheckpointsByRounds) {
   const std::string none =
       "aggserver_checkpoint_age_seconds NaN\n"
       "aggserver_checkpoint_version NaN\naggserver_start_time_seconds ";
-  EXPECT_EQ(why(absl::StrCat(none, "1799999000\naggserver_job_version 31\n")),
+  // Its version counts the rounds of the job whose checkpoint it has borrowed.
+  const auto rounds = [](int applied) {
+    return absl::StrCat("\naggserver_job_version 900\n",
+                        "aggserver_rounds_total{outcome=\"applied\"} ", applied,
+                        "\n");
+  };
+  EXPECT_EQ(why(absl::StrCat(none, "1799999000", rounds(31))),
             "none in 31 rounds");
-  EXPECT_EQ(why(absl::StrCat(none, "1799999000\naggserver_job_version 30\n")),
-            "");
-  EXPECT_EQ(why(absl::StrCat(none, "1799999990\naggserver_job_version 31\n")),
-            "");
+  EXPECT_EQ(why(absl::StrCat(none, "1799999000", rounds(30))), "");
+  EXPECT_EQ(why(absl::StrCat(none, "1799999990", rounds(31))), "");
 }
 
 TEST(DoctorAlertsTest, MemoryAboveThePlanAndOfADevice) {
