@@ -158,12 +158,13 @@ $as_root mkdir -p /usr/share/man/man1
   echo "deploy/setup.sh: apt-get failed (output above)" >&2
   exit 1
 }
-# Nor at the next boot: what `systemctl disable` removes, with systemd or not.
-case " $missing " in
-  *" prometheus "* | *" prometheus-alertmanager "*)
-    for service in prometheus prometheus-alertmanager; do
+# Nor at the next boot: what `systemctl disable` removes, with systemd or not. A
+# service that was installed before is somebody's.
+for service in prometheus prometheus-alertmanager; do
+  case " $missing " in
+    *" $service "*)
       $as_root rm -f \
         "/etc/systemd/system/multi-user.target.wants/$service.service"
-    done
-    ;;
-esac
+      ;;
+  esac
+done

@@ -269,7 +269,7 @@ run_cell() {
 setup_options=()
 [[ $cells =~ (clang|fuzz|format|lint|k8s|frameworks|sdk|tidy) ]] && setup_options=(--dev)
 # What a test would be skipped without.
-[[ $cells =~ gcc|k8s|drill ]] && setup_options+=(--monitoring)
+[[ $cells =~ gcc|k8s|drill|sdk ]] && setup_options+=(--monitoring)
 [[ $cells =~ python ]] && setup_options+=(--papers)
 if deploy/setup.sh "${setup_options[@]}"; then
   for cell in $cells; do

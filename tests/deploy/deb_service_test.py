@@ -91,10 +91,13 @@ def why_no_systemd():
     reason = debian.why_no_debian()
     if reason:
         return reason
-    tried = subprocess.run(
-        [*NAMESPACES, "sh", "-c", CGROUP + 'mkdir "$own"; rmdir "$own"; '
-         "ip link set lo up; mount -t sysfs -o ro sysfs /sys", "sh", "try"],
-        capture_output=True, text=True, check=False)
+    # The mount goes with its namespace, and so leaves its folder empty.
+    with tempfile.TemporaryDirectory(prefix="agg_service_") as scratch:
+        tried = subprocess.run(
+            [*NAMESPACES, "sh", "-c", CGROUP + 'mkdir "$own"; rmdir "$own"; '
+             "ip link set lo up; mount -t sysfs -o ro sysfs /sys", "sh", "try"],
+            env={**os.environ, "TMPDIR": scratch},
+            capture_output=True, text=True, check=False)
     return f"no systemd can be booted here: {tried.stderr}" \
         if tried.returncode else None
 
@@ -227,7 +230,8 @@ class ServiceTest(unittest.TestCase):
         # The host's certificate of somebody's CA.
         self.shell("test_ca.sh ~/ca; cd ~; cp ca/ca.pem .; "
                    "cp ca/server.pem host.pem; cp ca/server.key host.key")
-        self.shell(block("sh", "cd /etc/agg_server/secrets"))
+        self.shell(block("sh", "base64 >$name"))
+        self.shell(block("sh", "install -m 600 ~/host.pem tls.crt"))
         self.assertEqual(
             self.shell("stat -c '%a %U' /etc/agg_server/secrets "
                        "/etc/agg_server/secrets/{shard,tls.key}"),
@@ -240,8 +244,10 @@ class ServiceTest(unittest.TestCase):
         said = self.succeed(tls, f"AGG_TOKEN_FILE={secrets}/trainer",
                             "minimal_worker", "127.0.0.1:50051")
         self.assertIn("OK, x[0] = 0.9375\n", said)
+        status = "".join(block("sh", "AGG_TOKEN_FILE=").splitlines(True)[-2:])
+        self.assertIn("AGG_COORDINATOR=host-0:", status)
         self.assertIn("round 4", self.shell(
-            block("sh", "AGG_TOKEN_FILE=").splitlines()[-1]))
+            status.replace("host-0:", "127.0.0.1:")))
         # The server is nobody, and may do nothing.
         status = self.shell(
             f"cat /proc/{self.property('MainPID')}/status")

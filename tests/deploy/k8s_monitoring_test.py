@@ -55,6 +55,30 @@ class MonitoringTest(unittest.TestCase):
             rule["metadata"]["namespace"],
             only(self.jobs[0], "StatefulSet")["metadata"]["namespace"])
 
+    def test_another_job_says_so_as_the_readme_shows(self):
+        if k8s.minor_version() < 21:
+            print("k8s_monitoring_test skips the README's overlay: needs "
+                  "kubectl 1.21")
+            self.skipTest("needs kubectl 1.21")
+        readme = (k8s.ROOT / "deploy/prometheus/README.md").read_text()
+        (example,) = re.findall(
+            r"(?s)```yaml\n# my-expected-job/kustomization.yaml\n(.*?)```",
+            readme)
+        path = "../agg_server/deploy/k8s/overlays/expected_job"
+        self.assertIn(path, example)
+
+        def edit(deploy):
+            folder = deploy / "k8s/my-expected-job"
+            folder.mkdir()
+            (folder / "kustomization.yaml").write_text(
+                example.replace(path, "../overlays/expected_job"))
+
+        rule = only(k8s.render("k8s/my-expected-job", edit), "PrometheusRule")
+        self.assertEqual(rule["metadata"]["namespace"], "vision")
+        self.assertEqual(rule["spec"]["groups"][0]["rules"], [{
+            "record": "aggserver:job_expected", "expr": "vector(1)",
+            "labels": {"namespace": "vision", "job": "cats"}}])
+
     def test_every_dashboard_is_a_config_map(self):
         maps = [item for item in self.objects if item["kind"] == "ConfigMap"
                 and item["metadata"].get("labels", {}).get(

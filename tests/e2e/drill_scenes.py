@@ -862,6 +862,8 @@ class SilentConnections(Quiet):
 
     def do(self, job):
         self.connections = []
+        self.times = 0
+        self.failed = None
         self.stopped = threading.Event()
         self.thread = threading.Thread(target=self._again,
                                        args=(job.metrics_ports[0],))
@@ -870,14 +872,18 @@ class SilentConnections(Quiet):
 
     def _again(self, port):
         """The server closes them after a while: as many come again."""
-        while True:
-            self.connections += [socket.create_connection(("127.0.0.1", port))
-                                 for _ in range(60)]
+        stop = False
+        while not stop and not self.failed:
+            try:
+                for _ in range(60):
+                    self.connections.append(
+                        socket.create_connection(("127.0.0.1", port), WAIT))
+                self.times += 1
+            except OSError as error:
+                self.failed = error
             stop = self.stopped.wait(1)
             while self.connections:
                 self.connections.pop().close()
-            if stop:
-                return
 
     def _end(self):
         self.stopped.set()
@@ -885,6 +891,10 @@ class SilentConnections(Quiet):
 
     def undo(self, job):
         self.cleanup.close()
+        # Else nothing was done to the job.
+        if self.failed or self.times < 2:
+            raise DrillError(f"60 connections were open {self.times} times, "
+                             f"not again and again: {self.failed}")
 
 
 class ForeignTarget(Quiet):
