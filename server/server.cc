@@ -429,6 +429,8 @@ void Server::NoteStop(const std::string& reason) const {
 void Server::BeginStop() const { observation_->BeginStop(); }
 
 void Server::AwaitLastScrapes(absl::Duration limit) const {
+  // Housekeeping has ended, and this may take minutes.
+  WriteDueLines();
   observation_->AwaitLastScrapes(limit);
 }
 

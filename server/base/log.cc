@@ -19,6 +19,8 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
+#include <memory>
+#include <new>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -40,16 +42,41 @@ namespace {
 
 std::atomic<LineWriter*> writer{nullptr};  // null: lines are written at once
 std::atomic<int> log_level{static_cast<int>(LogLevel::kInfo)};
-Mutex owner_mutex;
+std::atomic<LogFormat> log_format{LogFormat::kText};
 
-LogOwner& Owner() {
-  static LogOwner* const owner = new LogOwner;
-  return *owner;
+// Whoever runs out of memory ends the process by a line of the log, and keeps
+// the locks that it has: nobody allocates with `mutex` held.
+struct SharedOwner {
+  Mutex changing;  // held by one who makes the next value
+  Mutex mutex;
+  std::shared_ptr<const LogOwner> value ABSL_GUARDED_BY(mutex) =
+      std::make_shared<LogOwner>();
+};
+
+SharedOwner& Shared() {
+  static SharedOwner* const shared = new SharedOwner;
+  return *shared;
 }
 
-std::string Line(const LogRecord& record) {
-  MutexLock lock(&owner_mutex);
-  return FormatRecord(record, Owner(), absl::Now());
+std::shared_ptr<const LogOwner> Owner() {
+  SharedOwner& shared = Shared();
+  MutexLock lock(&shared.mutex);
+  return shared.value;
+}
+
+template <typename Change>
+void ChangeOwner(const Change& change) {
+  SharedOwner& shared = Shared();
+  MutexLock changing(&shared.changing);
+  auto changed = std::make_shared<LogOwner>(*Owner());
+  change(changed.get());
+  std::shared_ptr<const LogOwner> next = std::move(changed);
+  MutexLock lock(&shared.mutex);
+  shared.value.swap(next);
+}
+
+std::string Line(const LogRecord& record, absl::Time said) {
+  return FormatRecord(record, *Owner(), said);
 }
 
 bool IsBelowLevel(LogLevel level) {
@@ -63,8 +90,10 @@ struct Limits {
 };
 std::atomic<Limits*> limits{nullptr};
 
-void Write(const std::vector<LogRecord>& records) {
-  for (const LogRecord& record : records) WriteToStderr(Line(record));
+void Write(const std::vector<HeldLine>& lines) {
+  for (const HeldLine& line : lines) {
+    WriteToStderr(Line(line.record, line.said));
+  }
 }
 
 // Not for longer than `limit`: who ends the process may have been stopped in
@@ -77,10 +106,10 @@ void WriteHeldLines(absl::Duration limit) {
     if (Clock::Real()->Now() >= deadline) return;
     std::this_thread::yield();
   }
-  const std::vector<LogRecord> records =
+  const std::vector<HeldLine> lines =
       held->lines.TakeDue(absl::InfiniteFuture());
   held->mutex.Unlock();
-  Write(records);
+  Write(lines);
 }
 
 }  // namespace
@@ -96,7 +125,7 @@ void StartLogWriter() {
                      "stderr");
     record.file = __FILE__;
     record.line = __LINE__;
-    return Line(record);
+    return Line(record, absl::Now());
   };
   try {
     writer = new LineWriter(STDERR_FILENO, notice);
@@ -135,24 +164,21 @@ void SetLogLevel(LogLevel level) { log_level = static_cast<int>(level); }
 LogLevel GetLogLevel() { return static_cast<LogLevel>(log_level.load()); }
 
 void SetLogName(absl::string_view who) {
-  MutexLock lock(&owner_mutex);
-  Owner().name = std::string(who);
+  ChangeOwner([&](LogOwner* owner) { owner->name = std::string(who); });
 }
 
 void SetLogFormat(LogFormat format) {
-  MutexLock lock(&owner_mutex);
-  Owner().format = format;
+  ChangeOwner([&](LogOwner* owner) { owner->format = format; });
+  log_format = format;
 }
 
-LogFormat GetLogFormat() {
-  MutexLock lock(&owner_mutex);
-  return Owner().format;
-}
+LogFormat GetLogFormat() { return log_format.load(); }
 
 void SetLogJob(absl::string_view job, int shard) {
-  MutexLock lock(&owner_mutex);
-  Owner().job = std::string(job);
-  Owner().shard = shard;
+  ChangeOwner([&](LogOwner* owner) {
+    owner->job = std::string(job);
+    owner->shard = shard;
+  });
 }
 
 void LogLine(LogLevel level, const LogPiece& first, absl::string_view rest) {
@@ -162,7 +188,7 @@ void LogLine(LogLevel level, const LogPiece& first, absl::string_view rest) {
   record.message = absl::StrCat(first.text(), rest);
   record.file = first.file();
   record.line = first.line();
-  WriteToStderr(Line(record));
+  WriteToStderr(Line(record, absl::Now()));
 }
 
 void LogLineOf(LogLevel level, const LogPiece& reason,
@@ -173,12 +199,14 @@ void LogLineOf(LogLevel level, const LogPiece& reason,
   record.message = std::string(message);
   record.file = reason.file();
   record.line = reason.line();
+  const absl::Time said = absl::Now();
   Limits* const held = limits.load();
   if (held != nullptr) {
     MutexLock lock(&held->mutex);
-    if (!held->lines.Take(reason.text(), &record, Clock::Real()->Now())) return;
+    const absl::Time now = Clock::Real()->Now();
+    if (!held->lines.Take(reason.text(), &record, now, said)) return;
   }
-  WriteToStderr(Line(record));
+  WriteToStderr(Line(record, said));
 }
 
 void LimitLogLines() {
@@ -188,7 +216,7 @@ void LimitLogLines() {
 void WriteDueLines() {
   Limits* const held = limits.load();
   if (held == nullptr) return;
-  std::vector<LogRecord> due;
+  std::vector<HeldLine> due;
   {
     MutexLock lock(&held->mutex);
     due = held->lines.TakeDue(Clock::Real()->Now());
@@ -272,7 +300,12 @@ void LineWriter::Append(absl::string_view bytes) {
 
 void LineWriter::AddNotice(size_t num_bytes) {
   if (unsaid_ == 0) return;
-  const std::string notice = notice_(unsaid_);
+  std::string notice;
+  try {
+    notice = notice_(unsaid_);
+  } catch (const std::bad_alloc&) {
+    return;  // later: the process may be about to say so, and needs the lock
+  }
   if (!Fits(notice.size() + num_bytes)) return;
   Append(notice);
   unsaid_ = 0;

@@ -20,8 +20,13 @@ namespace agg {
 
 namespace {
 
-void LogRefused(const JoinCall& call, const absl::Status& status) {
-  LogWarningOf(absl::StrCat("refused join of ", call.rank, " ", status.code()),
+// `is_rank`: the call's rank is one that the job can have. Others share a
+// reason: a peer that makes ranks up would use all reasons up.
+void LogRefused(const JoinCall& call, const absl::Status& status,
+                bool is_rank) {
+  LogWarningOf(absl::StrCat("refused join of ",
+                            is_rank ? absl::StrCat(call.rank) : "no rank", " ",
+                            status.code()),
                "join of rank ", call.rank, " (", call.client,
                ") refused: ", status.ToString());
 }
@@ -47,7 +52,7 @@ bool PendingJoin::Refuse(const absl::Status& status) {
   if (!state_.compare_exchange_strong(reserving, State::kAnswered)) {
     return false;
   }
-  LogRefused(call_, status);
+  LogRefused(call_, status, /*is_rank=*/true);  // else it was not queued
   done_(status);
   return true;
 }
@@ -212,7 +217,10 @@ absl::Status Joins::CheckManifest(const JoinCall& call) {
     return ManifestGone();
   }
   const absl::Status status = context_->state.job()->CheckJoin(call);
-  if (!status.ok()) LogRefused(call, status);
+  if (!status.ok()) {
+    LogRefused(call, status,
+               call.rank >= 0 && call.rank < context_->options.max_workers);
+  }
   return status;
 }
 
@@ -353,7 +361,7 @@ void Joins::FinishJoin(const std::shared_ptr<PendingJoin>& join,
     absl::StatusOr<JoinResult> result = TryJoin(*join, reservation);
     context_->DeliverEffects();
     if (!result.ok()) {
-      LogRefused(join->call(), result.status());
+      LogRefused(join->call(), result.status(), /*is_rank=*/true);
       if (reservation.first)
         ForgetManifest(&context_->peers, reservation.epoch);
     }

@@ -22,17 +22,19 @@ using ::testing::Not;
 class LineLimitsTest : public ::testing::Test {
  protected:
   // What is written of that line, "" if nothing is; held lines in parentheses.
-  std::string Take(const std::string& reason, const std::string& message) {
+  std::string Take(const std::string& reason, const std::string& message,
+                   int line = 0) {
     LogRecord record;
     record.message = message;
-    if (!limits_.Take(reason, &record, now_)) return "";
+    record.line = line;
+    if (!limits_.Take(reason, &record, now_, now_ + kWall)) return "";
     return Text(record);
   }
 
   std::vector<std::string> Due(absl::Time now) {
     std::vector<std::string> lines;
-    for (const LogRecord& record : limits_.TakeDue(now)) {
-      lines.push_back(Text(record));
+    for (const HeldLine& line : limits_.TakeDue(now)) {
+      lines.push_back(Text(line.record));
     }
     return lines;
   }
@@ -41,6 +43,9 @@ class LineLimitsTest : public ::testing::Test {
   static std::string Text(const LogRecord& record) {
     return absl::StrCat(record.message, "(", record.num_held_back, ")");
   }
+
+  // Between the clock of the limits and the wall's.
+  static constexpr absl::Duration kWall = absl::Hours(9);
 
   LineLimits limits_;
   absl::Time now_ = absl::UnixEpoch();
@@ -108,6 +113,33 @@ TEST_F(LineLimitsTest, ReasonsWithoutEndAreOneReason) {
   EXPECT_EQ(Take("new", "x"), "x(0)");
   EXPECT_EQ(Take("new", "x"), "");
   EXPECT_EQ(Take("newer", "y"), "y(0)");
+}
+
+// Whose reasons have used the table up holds back nobody else's lines.
+TEST_F(LineLimitsTest, BeyondTheTableEachPlaceIsAReason) {
+  constexpr int kMost = static_cast<int>(LineLimits::kMaxReasons);
+  for (int i = 0; i <= kMost; ++i) Take(absl::StrCat("reason ", i), "a", 1);
+  EXPECT_EQ(Take("one more", "a", 1), "");
+  EXPECT_EQ(Take("another", "b", 2), "b(0)");
+  EXPECT_EQ(Take("yet another", "c", 2), "");
+  EXPECT_THAT(Due(absl::InfiniteFuture()), ElementsAre("a(0)", "c(0)"));
+}
+
+TEST_F(LineLimitsTest, HeldLinesComeAsTheyWereSaid) {
+  Take("a", "1");
+  Take("b", "2");
+  now_ += absl::Seconds(1);
+  EXPECT_EQ(Take("b", "3"), "");
+  const absl::Time said = now_ + kWall;
+  now_ += absl::Seconds(1);
+  EXPECT_EQ(Take("a", "4"), "");
+  now_ += LineLimits::kInterval;
+  const std::vector<HeldLine> due = limits_.TakeDue(now_);
+  ASSERT_EQ(due.size(), 2u);
+  EXPECT_EQ(due[0].record.message, "3");
+  EXPECT_EQ(due[0].said, said);
+  EXPECT_EQ(due[1].record.message, "4");
+  EXPECT_EQ(due[1].said, said + absl::Seconds(1));
 }
 
 TEST_F(LineLimitsTest, AFullTableMakesRoomByItself) {
