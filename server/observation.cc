@@ -157,7 +157,8 @@ void Observation::AwaitLastScrapes(absl::Duration limit) {
   if (due <= now) return;
   LogInfo("the metrics port stays open until the stop is scraped, for up to ",
           absl::FormatDuration(due - now));
-  scrapes_.AwaitScrapes(due);
+  // A scrape that is under way may yet put off when the next one is due.
+  scrapes_.AwaitScrapes(now + limit);
 }
 
 void Observation::BeginEpoch() {

@@ -14,6 +14,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <new>
 #include <string>
 #include <thread>
 #include <utility>
@@ -59,7 +60,14 @@ class BoundedPool : public httplib::ThreadPool {
 
   void enqueue(std::function<void()> serve) override {
     await_thread_();
-    httplib::ThreadPool::enqueue(std::move(serve));
+    try {
+      httplib::ThreadPool::enqueue(serve);
+    } catch (const std::bad_alloc&) {
+      // What is taken is given back by who serves: else that thread would be
+      // lost, and the socket, and httplib's pool ends the process as it
+      // unwinds.
+      serve();
+    }
   }
 
  private:
@@ -297,6 +305,7 @@ class HttpServer::Listener : public httplib::Server {
       return;
     }
     HttpRequest plain;
+    plain.is_head = request.method == "HEAD";
     plain.path = request.path;
     if (!absl::SimpleAtoi(request.get_param_value("after"), &plain.after)) {
       plain.after = 0;

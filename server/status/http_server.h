@@ -17,8 +17,9 @@
 namespace agg {
 
 struct HttpRequest {
-  std::string path;    // "/metrics", decoded, without the query
-  uint64_t after = 0;  // the query's `after`; 0 if it has none or no number
+  bool is_head = false;  // HEAD: the answer's body is not sent
+  std::string path;      // "/metrics", decoded, without the query
+  uint64_t after = 0;    // the query's `after`; 0 if it has none or no number
   std::string authorization;  // the header; "": there is none, or several
   std::string host;           // likewise; "?" if there are several
   std::string from;  // the client's address as gRPC has it, "ipv4:10.0.0.1:40"

@@ -70,11 +70,14 @@ HttpResponse Refused(const absl::Status& status) {
 }
 
 // Prometheus 3 refuses a scrape whose type lacks the version.
-HttpResponse Scrape(const std::string& from,
+HttpResponse Scrape(const HttpRequest& request,
                     const std::function<std::string()>& expose,
                     const MetricsPages& pages) {
   HttpResponse response;
-  if (pages.on_scrape != nullptr) response.sent = pages.on_scrape(from);
+  // HEAD shows nobody what the text says.
+  if (pages.on_scrape != nullptr && !request.is_head) {
+    response.sent = pages.on_scrape(request.from);
+  }
   response.content_type = "text/plain; version=0.0.4; charset=utf-8";
   response.body = expose();
   return response;
@@ -84,7 +87,7 @@ HttpResponse Scrape(const std::string& from,
 HttpResponse Answer(const HttpRequest& request,
                     const std::function<std::string()>& expose,
                     const MetricsPages& pages) {
-  if (request.path == "/metrics") return Scrape(request.from, expose, pages);
+  if (request.path == "/metrics") return Scrape(request, expose, pages);
   if (request.path == "/healthz") return Text(200, "ok\n");
   if (request.path == "/readyz") return Ready(pages, /*in_words=*/true);
   if (pages.status_json != nullptr) {

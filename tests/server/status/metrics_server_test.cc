@@ -68,6 +68,7 @@ TEST_F(MetricsServerTest, TellsWhoScrapesAndWhenItIsSent) {
   ASSERT_TRUE(server.ok()) << server.status();
   EXPECT_THAT(Get((*server)->port(), "/metrics"), HasSubstr("200 OK"));
   EXPECT_THAT(Get((*server)->port(), "/healthz"), HasSubstr("200 OK"));
+  EXPECT_THAT(Ask((*server)->port(), "HEAD", "/metrics"), HasSubstr("200 OK"));
   server->reset();
   EXPECT_EQ(told, std::vector<std::string>({"ipv4:127.0.0.1", "sent"}));
 }
