@@ -45,8 +45,8 @@ class HungPhase {
 
 // Health of one process, as grpc.health.v1 reports it.
 struct Health {
-  // Whether, in an open epoch with second copies, all of them are there. On
-  // ordinal 0: all shards are.
+  // Whether the shard is in an open epoch, which with second copies has all of
+  // them. On ordinal 0: whether all shards are.
   bool process = false;
   bool coordinator = false;  // as above, ordinal 0 only
   bool shard = false;        // as process, and has a published version
