@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -390,8 +391,24 @@ absl::StatusOr<std::string> Restores::ReadCheckpoint(
 
 // --- An operator's word -----------------------------------------------------
 
+// Each checkpoint that was sealed since the folders were listed has removed
+// others, as CheckpointFolder::Retire says. `found`: the newest one first.
+void Restores::DropRetired(std::vector<FoundCheckpoint>* found) const {
+  if (context_->state.checkpoints()->kept().empty()) return;
+  const uint64_t line = context_->state.job()->line();
+  const auto keep = static_cast<size_t>(context_->options.checkpoint.keep);
+  std::set<uint64_t> versions;  // of those that stay
+  found->erase(std::remove_if(found->begin(), found->end(),
+                              [&](const FoundCheckpoint& one) {
+                                if (one.id.made < line) return false;
+                                return versions.size() >= keep ||
+                                       !versions.insert(one.id.version).second;
+                              }),
+               found->end());
+}
+
 // What the shards listed when they were attached last, and what was sealed
-// since.
+// since, less what is gone again.
 RestoreResult Restores::Found() const {
   RestoreResult result;
   for (const CheckpointId& id : SealedCheckpoints(seen_)) {
@@ -409,6 +426,7 @@ RestoreResult Restores::Found() const {
             [](const FoundCheckpoint& a, const FoundCheckpoint& b) {
               return b.id < a.id;
             });
+  DropRetired(&found);
   return result;
 }
 
@@ -437,11 +455,18 @@ absl::StatusOr<RestoreCall> Restores::ParseRestore(const std::string& text) {
 absl::StatusOr<RestoreResult> Restores::Foresee(const RestoreCall& call,
                                                 RestoreResult found) const {
   MutexLock lock(&context_->mutex);
-  AGG_RETURN_IF_ERROR(order_.has_value() ? OrderUnderWay() : absl::OkStatus());
+  AGG_RETURN_IF_ERROR(CheckMayOrder());
+  // Also between two epochs: parameters may be in memory still.
+  const JobState* const job = context_->state.job();
+  const bool trains = job != nullptr && job->seeded();
   if (call.begin_anew) {
-    found.text =
+    found.text = absl::StrCat(
         "the job would begin anew: workers seed it, and the checkpoints that "
-        "are there stay, and count for nothing";
+        "are there stay, and count for nothing",
+        trains ? absl::StrCat("; it was at version ", job->version(),
+                              ", and what shards still have of that in memory "
+                              "would be lost")
+               : "");
     return found;
   }
   const auto named =
@@ -458,8 +483,6 @@ absl::StatusOr<RestoreResult> Restores::Foresee(const RestoreCall& call,
         absl::StrCat("checkpoint ", CheckpointText(named->id),
                      " is not complete: ", named->missing));
   }
-  const auto& job = context_->state.job();
-  const bool trains = context_->state.epoch_on() && job->seeded();
   found.text = absl::StrCat(
       "the job would go on from ", CheckpointText(named->id),
       trains ? absl::StrCat("; it is at version ", job->version(),
@@ -548,12 +571,16 @@ void Restores::Resume(std::function<void(absl::StatusOr<ResumeResult>)> done) {
   done(given);
 }
 
-absl::Status Restores::GiveOrder(Order order, const absl::Status& why) {
-  TellingLock lock(&context_->mutex);
+absl::Status Restores::CheckMayOrder() const {
   if (context_->stop || context_->state.draining()) {
     return absl::UnavailableError("draining: the coordinator is shutting down");
   }
-  if (order_.has_value()) return OrderUnderWay();
+  return order_.has_value() ? OrderUnderWay() : absl::OkStatus();
+}
+
+absl::Status Restores::GiveOrder(Order order, const absl::Status& why) {
+  TellingLock lock(&context_->mutex);
+  AGG_RETURN_IF_ERROR(CheckMayOrder());
   order_ = std::move(order);
   order_->until = context_->clock->Now() + kOrderTimeout;
   // Also one that is beginning: what it does was decided without the order,

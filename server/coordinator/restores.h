@@ -92,6 +92,9 @@ class Restores {
     bool taken = false;        // a recovery decides or goes by it
     bool carried_out = false;  // an epoch has begun with it
   };
+  // UNAVAILABLE while the coordinator stops; or another order is under way.
+  absl::Status CheckMayOrder() const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->mutex);
   absl::Status GiveOrder(Order order, const absl::Status& why);
   // Takes the order that waits. Returns it if it is about checkpoints;
   // *carried_out: an epoch has begun with it, and no checkpoint has it yet.
@@ -102,6 +105,8 @@ class Restores {
   CheckpointChoice Choose(const std::optional<RestoreCall>& order);
   CheckpointChoice ChooseOf(std::vector<CheckpointListing> listings);
   bool HasSaved() const;
+  void DropRetired(std::vector<FoundCheckpoint>* found) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->mutex);
   RestoreResult Found() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->mutex);
   absl::StatusOr<RestoreResult> Foresee(const RestoreCall& call,
                                         RestoreResult found) const;

@@ -63,6 +63,50 @@ TEST_F(DryRunTest, ARestoreSaysWhatItWouldDoAndDoesNothing) {
   RunTo(&job, 4);
 }
 
+// Since the folders were listed.
+TEST_F(DryRunTest, ACheckpointThatIsRemovedIsNotFound) {
+  ClusterOptions options = WithCheckpoints(2, 1);
+  options.coordinator.checkpoint.keep = 2;
+  RunningJob job(options, SmallManifest(), 2);
+  for (uint64_t version = 1; version <= 2; ++version) {
+    RunTo(&job, version);
+    job.cluster.AwaitCheckpoints(version);
+  }
+  job.cluster.RestartAll();
+  EXPECT_TRUE(DryRun(&job.cluster, "1").ok());
+  for (LocalWorker& worker : job.workers) {
+    ASSERT_EQ(worker.Join(), absl::OkStatus());
+  }
+  for (uint64_t version = 3; version <= 4; ++version) {
+    RunTo(&job, version);
+    job.cluster.AwaitCheckpoints(version - 2);
+  }
+  EXPECT_TRUE(absl::IsNotFound(DryRun(&job.cluster, "1").status()));
+  EXPECT_TRUE(absl::IsNotFound(DryRun(&job.cluster, "2").status()));
+  EXPECT_TRUE(DryRun(&job.cluster, "3").ok());
+  EXPECT_TRUE(DryRun(&job.cluster, "4").ok());
+}
+
+TEST_F(DryRunTest, BetweenTwoEpochsItSaysWhatIsInMemory) {
+  RunningJob job(WithCheckpoints(2, 1), SmallManifest(), 2);
+  RunTo(&job, 1);
+  job.cluster.AwaitCheckpoints(1);
+  job.cluster.peer(1)->ReportLost(absl::UnavailableError("gone"));
+  EXPECT_THAT(DryRun(&job.cluster, "none")->text,
+              HasSubstr("it was at version 1, and what shards still have of "
+                        "that in memory would be lost"));
+  EXPECT_THAT(DryRun(&job.cluster, "1")->text, HasSubstr("it is at version 1"));
+}
+
+TEST_F(DryRunTest, ACoordinatorThatStopsRefusesItAsItDoesTheOrder) {
+  RunningJob job(WithCheckpoints(2, 1), SmallManifest(), 2);
+  RunTo(&job, 1);
+  job.cluster.AwaitCheckpoints(1);
+  job.cluster.coordinator()->Drain(absl::Now());
+  const absl::Status status = DryRun(&job.cluster, "1").status();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+}
+
 TEST_F(DryRunTest, ACheckpointThatLacksAPartIsNamed) {
   {
     RunningJob job(WithCheckpoints(2, 1), SmallManifest(), 2);
