@@ -245,12 +245,17 @@ void Stop(Server* server, const std::string& reason, bool is_fault,
   if (!is_fault) server->AwaitLastScrapes(deadline - absl::Now());
 }
 
-// Readers of `path` find the complete file or none.
+// Readers of `path` find the complete file or none. PERMISSION_DENIED if it may
+// not be written.
 absl::Status WritePort(absl::string_view flag, const std::string& path,
                        int port) {
   if (path.empty()) return absl::OkStatus();
   const absl::Status status = WriteFile(path, absl::StrCat(port, "\n"));
-  return status.ok() ? status : OutputError(flag, path, status);
+  const absl::Status error = OutputError(flag, path, status);
+  if (absl::IsPermissionDenied(status)) {
+    return absl::PermissionDeniedError(error.message());
+  }
+  return status.ok() ? status : error;
 }
 
 absl::Status WritePorts(const CommandLine& line, const Server& server) {
@@ -272,6 +277,13 @@ StartOptions MakeStartOptions(const CommandLine& line, int ordinal,
   start.admin = line.admin;
   start.on_drain_request = [stop] { stop->Ask(kDrainRequest); };
   return start;
+}
+
+// A file that is not for this process stays so: who starts the server again and
+// again would do so for ever.
+int FailToStart(const absl::Status& status) {
+  const bool for_good = absl::IsPermissionDenied(status);
+  return Fail(for_good ? kUsage : kFailure, status.message());
 }
 
 int Serve(const CommandLine& line, const v1::JobConfig& config,
@@ -302,14 +314,9 @@ int Serve(const CommandLine& line, const v1::JobConfig& config,
   };
   absl::StatusOr<std::unique_ptr<Server>> server =
       Server::Start(options, start);
-  if (!server.ok()) {
-    // A file that is not for this process stays so: who starts the server again
-    // and again would do so for ever.
-    const bool for_good = absl::IsPermissionDenied(server.status());
-    return Fail(for_good ? kUsage : kFailure, server.status().message());
-  }
+  if (!server.ok()) return FailToStart(server.status());
   const absl::Status written = WritePorts(line, **server);
-  if (!written.ok()) return Fail(kFailure, written.message());
+  if (!written.ok()) return FailToStart(written);
   WatchForTheEnd(signals, line, stop);
   const std::string reason = stop->Wait();
   const bool is_fault = superseded || !lost->reason().empty();

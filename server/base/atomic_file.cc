@@ -23,7 +23,13 @@
 namespace agg {
 namespace {
 
-absl::Status ErrnoError() { return absl::UnknownError(std::strerror(errno)); }
+// PERMISSION_DENIED where it stays so until somebody changes it.
+absl::Status ErrnoError() {
+  const bool denied = errno == EACCES || errno == EPERM || errno == EROFS;
+  return absl::Status(
+      denied ? absl::StatusCode::kPermissionDenied : absl::StatusCode::kUnknown,
+      std::strerror(errno));
+}
 
 // Makes a file, or the names in a folder, outlive a crash of the machine.
 bool Sync(const std::string& path, int flags) {

@@ -282,6 +282,12 @@ class ProcessTest(unittest.TestCase):
         self.assertEqual(sorted(os.listdir(self.folder.name)),
                          ["link", "pipe"])
 
+    # Nobody makes files there, root neither; a supervisor need not try again.
+    def test_a_port_file_that_may_not_be_written_is_a_matter_of_usage(self):
+        result = run("--config=-", "--port=0", "--port_file=/sys/agg_port")
+        self.assertEqual(result.returncode, 2, result.stderr)
+        self.assertIn('--port_file is "/sys/agg_port" (', result.stderr)
+
     def test_a_link_to_a_port_file_stays_a_link(self):
         os.symlink("file", os.path.join(self.folder.name, "port"))
         with open(os.path.join(self.folder.name, "file"), "w"):
