@@ -130,11 +130,13 @@ bool Answers(const ShardAnswer& shard) { return shard.error.empty(); }
 
 AlertFacts MetricsOf(const DoctorFacts& facts) {
   AlertFacts metrics;
-  metrics.now = facts.now;
   for (const ShardAnswer& shard : facts.shards) {
     ShardMetrics one;
     one.answers = Answers(shard);
     if (shard.description.has_value()) {
+      // Its times are those of its clock.
+      one.now =
+          absl::UnixEpoch() + absl::Seconds(shard.description->time_seconds());
       one.samples = ParseMetrics(shard.description->metrics());
     }
     metrics.shards.push_back(std::move(one));
@@ -232,18 +234,24 @@ void LookAtWorkers(const DoctorFacts& facts, Findings* findings) {
         Severity::kWarning,
         absl::StrCat(status.workers_size(), " workers are in, and at least ",
                      status.min_workers(), " are needed, since ",
-                     Since(status.below_floor_seconds(), facts.now), " UTC"),
+                     Since(status.below_floor_seconds(), facts.asked_at),
+                     " UTC"),
         "start the missing workers again with their ranks");
   } else if (status.workers_size() < status.expected_workers() &&
              status.phase() != "finished") {
-    std::set<int> missing;
-    for (int r = 0; r < status.expected_workers(); ++r) missing.insert(r);
+    std::set<int> present;
     for (const v1::WorkerStatus& worker : status.workers()) {
-      missing.erase(worker.rank());
+      if (worker.rank() >= 0 && worker.rank() < status.expected_workers()) {
+        present.insert(worker.rank());
+      }
     }
-    std::vector<int> ranks(missing.begin(), missing.end());
-    const size_t more = ranks.size() > 10 ? ranks.size() - 10 : 0;
-    ranks.resize(ranks.size() - more);
+    // The number is what a reply says, and may be any.
+    std::vector<int> ranks;
+    for (int r = 0; r < status.expected_workers() && ranks.size() < 10; ++r) {
+      if (present.count(r) == 0) ranks.push_back(r);
+    }
+    const size_t more = static_cast<size_t>(status.expected_workers()) -
+                        present.size() - ranks.size();
     findings->Add(
         Severity::kNote,
         absl::StrCat(status.workers_size(), " of ", status.expected_workers(),
@@ -258,8 +266,8 @@ void LookAtWorkers(const DoctorFacts& facts, Findings* findings) {
         Severity::kNote,
         absl::StrCat("rank ", worker.rank(), " (", worker.client(),
                      ") is waited for since ",
-                     Since(worker.waited_for_seconds(), facts.now), " UTC, ",
-                     Seconds(worker.waited_for_seconds()),
+                     Since(worker.waited_for_seconds(), facts.asked_at),
+                     " UTC, ", Seconds(worker.waited_for_seconds()),
                      worker.attending() ? "" : "; it is not connected"),
         worker.attending() ? "" : "its session ends with its lease");
   }
@@ -364,7 +372,7 @@ void LookAtClocks(const DoctorFacts& facts, Findings* findings) {
         absl::StrCat(
             "the clock of ", Name(facts, s), " is ",
             Long(absl::AbsDuration(shard.clock_offset)),
-            shard.clock_offset > absl::ZeroDuration() ? " before" : " behind",
+            shard.clock_offset > absl::ZeroDuration() ? " ahead of" : " behind",
             " this machine's"),
         "set both by NTP: certificates, alerts and the times of logs are "
         "judged by them; rounds and leases are not");

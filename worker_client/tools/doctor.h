@@ -63,6 +63,7 @@ struct ShardAnswer {
 
 struct DoctorFacts {
   absl::Time now;
+  absl::Time asked_at;              // when the status came
   std::vector<ShardAnswer> shards;  // by ordinal
   absl::optional<v1::StatusReply> status;
   std::string no_status;  // why shard 0 gives none

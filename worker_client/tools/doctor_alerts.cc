@@ -116,6 +116,16 @@ double Job(const AlertFacts& facts, absl::string_view name,
   return facts.shards.empty() ? kNan : ValueOf(facts.shards[0], name, label);
 }
 
+double Unix(absl::Time time) {
+  return absl::ToDoubleSeconds(time - absl::UnixEpoch());
+}
+
+// Seconds since a moment that a sample of shard 0 has.
+double SinceOfJob(const AlertFacts& facts, absl::string_view name) {
+  return facts.shards.empty() ? kNan
+                              : Unix(facts.shards[0].now) - Job(facts, name);
+}
+
 bool InPhase(const AlertFacts& facts, absl::string_view phases, double one) {
   for (absl::string_view phase : absl::StrSplit(phases, '|')) {
     if (Job(facts, "aggserver_job_phase", absl::StrCat("phase=", phase)) ==
@@ -124,10 +134,6 @@ bool InPhase(const AlertFacts& facts, absl::string_view phases, double one) {
     }
   }
   return false;
-}
-
-double Unix(absl::Time time) {
-  return absl::ToDoubleSeconds(time - absl::UnixEpoch());
 }
 
 std::string Long(double seconds) {
@@ -270,8 +276,7 @@ Reasons CheckpointOld(const AlertFacts& facts, const Numbers& n) {
   if (age > n[2] && behind > n[3] * rounds && rounds > n[4]) {
     return {absl::StrCat("the newest one is ", behind, " rounds old")};
   }
-  const double up =
-      Unix(facts.now) - Job(facts, "aggserver_start_time_seconds");
+  const double up = SinceOfJob(facts, "aggserver_start_time_seconds");
   if (up > n[5] * interval && interval > n[6] && !(age >= n[7])) {
     return {absl::StrCat("none in ", Long(up), " since shard 0 has started")};
   }
@@ -292,7 +297,7 @@ Reasons RoundStalled(const AlertFacts& facts, const Numbers& n) {
   if (!InPhase(facts, "open|closing", n[1])) return {};
   const double stall = StallSeconds(facts);
   const double since =
-      Unix(facts.now) - Job(facts, "aggserver_last_round_timestamp_seconds");
+      SinceOfJob(facts, "aggserver_last_round_timestamp_seconds");
   const double wait = Job(facts, "aggserver_longest_wait_seconds");
   if (since > stall) {
     return {absl::StrCat("no round for ", Long(since), "; a stall is ",
@@ -402,7 +407,7 @@ Reasons CertificatesThatEnd(const AlertFacts& facts, double least) {
       if (sample.name != "aggserver_certificate_expiry_timestamp_seconds") {
         continue;
       }
-      const double left = sample.value - Unix(facts.now);
+      const double left = sample.value - Unix(facts.shards[s].now);
       if (!(left < least)) continue;
       reasons.push_back(absl::StrCat(
           "shard ", s, ": ", LabelOf(sample, "file"),
@@ -541,7 +546,7 @@ Reasons Counted(const AlertFacts& facts, absl::string_view counter) {
         counter, " is ", count, " since its start",
         std::isnan(start)
             ? ""
-            : absl::StrCat(", ", Long(Unix(facts.now) - start), " ago"));
+            : absl::StrCat(", ", Long(Unix(shard.now) - start), " ago"));
   });
 }
 

@@ -25,11 +25,11 @@ std::vector<Sample> ParseMetrics(absl::string_view text);
 
 struct ShardMetrics {
   bool answers = false;
+  absl::Time now;               // by its own clock, when it gave the samples
   std::vector<Sample> samples;  // none: it does not give any
 };
 
 struct AlertFacts {
-  absl::Time now;
   std::vector<ShardMetrics> shards;  // by ordinal
 };
 

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstring>
 #include <filesystem>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -35,6 +36,7 @@
 #include "server/config/config_text.h"
 #include "server/config/host_budget.h"
 #include "server/config/options.h"
+#include "server/http_rules.h"
 #include "server/shard/memory_plan.h"
 #include "server/tls/tls_diagnosis.h"
 #include "server/tls/tls_files.h"
@@ -157,6 +159,37 @@ void CheckPort(const std::string& what, const std::string& field, int port,
       "another port; below 1024 a process needs CAP_NET_BIND_SERVICE");
 }
 
+// Where the server has its HTTP port, by the server's own rules.
+void CheckMetricsPort(const ServerOptions& options, int ordinal,
+                      const std::string& host, absl::Time now,
+                      Findings* findings) {
+  if (options.metrics.port == 0) return;
+  // Without --bind gRPC is on loopback.
+  const std::string bind = RulesOfHttp(options.security, options.metrics.bind,
+                                       host == "localhost" ? "127.0.0.1" : host)
+                               .bind;
+  const int port = HttpPort(options.metrics.port, options.shards, ordinal);
+  if (port > 65535) {
+    findings->Add(Severity::kError,
+                  absl::StrCat("metrics.port: that of shard ", ordinal,
+                               " would be ", port),
+                  "shards of one host have ports that follow each other, up to "
+                  "65535");
+    return;
+  }
+  const std::vector<SocketAddress> found =
+      ResolveHost({bind, port}, now + kLookUp);
+  if (found.empty()) {
+    findings->Add(Severity::kError,
+                  absl::StrCat("metrics.bind is ", Quoted(bind),
+                               ": the host cannot be looked up here within ",
+                               absl::FormatDuration(kLookUp)),
+                  "correct the name, or give an address of this machine");
+    return;
+  }
+  CheckPort(bind, "metrics.port", port, found.front(), findings);
+}
+
 // The ordinals of the shards of this machine.
 std::vector<int> CheckAddresses(const ServerOptions& options, absl::Time now,
                                 Findings* findings) {
@@ -181,12 +214,8 @@ std::vector<int> CheckAddresses(const ServerOptions& options, absl::Time now,
     }
     if (!IsOwn(found.front(), own_hosts)) continue;
     CheckPort(address->host, field, address->port, found.front(), findings);
-    // Shards of one host have ports that follow each other.
-    if (options.metrics.port != 0) {
-      CheckPort(address->host, "metrics.port",
-                options.metrics.port + static_cast<int>(own.size()),
-                found.front(), findings);
-    }
+    CheckMetricsPort(options, static_cast<int>(s), address->host, now,
+                     findings);
     own.push_back(static_cast<int>(s));
   }
   if (own.empty()) {
@@ -225,7 +254,9 @@ bool MayAccess(const std::string& path, int mode) {
   return faccessat(AT_FDCWD, path.c_str(), mode, AT_EACCESS) == 0;
 }
 
-void CheckFolder(const std::string& field, const std::string& path,
+// `mode`: what has to be allowed, of R_OK, W_OK and X_OK, and in `words`.
+void CheckFolder(const std::string& field, const std::string& path, int mode,
+                 const std::string& words, Severity severity,
                  Findings* findings) {
   struct stat about;
   std::string why;
@@ -233,13 +264,12 @@ void CheckFolder(const std::string& field, const std::string& path,
     why = std::strerror(errno);
   } else if (!S_ISDIR(about.st_mode)) {
     why = "it is no folder";
-  } else if (!MayAccess(path, R_OK | W_OK | X_OK)) {
-    why = absl::StrCat("this user (", geteuid(),
-                       ") may not read and write: ", std::strerror(errno));
+  } else if (!MayAccess(path, mode)) {
+    why = absl::StrCat("this user (", geteuid(), ") may not ", words, ": ",
+                       std::strerror(errno));
   }
   if (why.empty()) return;
-  findings->Add(Severity::kError,
-                absl::StrCat(field, " is ", Quoted(path), ": ", why),
+  findings->Add(severity, absl::StrCat(field, " is ", Quoted(path), ": ", why),
                 "make it, mount it, or chown it to the user that agg_server "
                 "runs as; run the doctor as that user");
 }
@@ -250,14 +280,19 @@ std::string FolderOf(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
-// A file that is made if it is not there.
+// A file that is made if it is not there. One that is there is written without
+// its folder, until it is full and is renamed.
 void CheckOutput(const std::string& field, const std::string& path,
                  Findings* findings) {
   if (path.empty()) return;
-  CheckFolder(absl::StrCat("the folder of ", field), FolderOf(path), findings);
   struct stat about;
-  if (stat(path.c_str(), &about) != 0) return;
-  if (S_ISREG(about.st_mode) && MayAccess(path, W_OK)) return;
+  const bool there = stat(path.c_str(), &about) == 0;
+  const bool writable =
+      there && S_ISREG(about.st_mode) && MayAccess(path, W_OK);
+  CheckFolder(absl::StrCat("the folder of ", field), FolderOf(path),
+              W_OK | X_OK, "write",
+              writable ? Severity::kWarning : Severity::kError, findings);
+  if (!there || writable) return;
   findings->Add(
       Severity::kError,
       absl::StrCat(field, " is ", Quoted(path),
@@ -324,17 +359,38 @@ void CheckAccess(const AccessOptions& access, Findings* findings) {
   CheckOutput("security.audit.path", access.audit.path, findings);
 }
 
+// The names in a folder, of which there are none if it is not there.
+std::vector<std::string> NamesIn(const std::string& folder,
+                                 Findings* findings) {
+  namespace fs = std::filesystem;
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    names.push_back(entry->path().filename().string());
+  }
+  if (error && error != std::errc::no_such_file_or_directory) {
+    findings->Add(
+        Severity::kError,
+        absl::StrCat("checkpoint.path: ", folder,
+                     " cannot be listed: ", error.message()),
+        "make it readable for the user that agg_server runs as; a shard that "
+        "cannot list its checkpoints keeps the job from beginning");
+  }
+  return names;
+}
+
 // Sealed checkpoints of the job that this machine's folder has, newest first.
 std::vector<CheckpointId> Sealed(const std::string& path,
-                                 const std::string& job) {
-  namespace fs = std::filesystem;
+                                 const std::string& job, Findings* findings) {
   std::vector<CheckpointId> ids;
-  std::error_code error;
-  for (const auto& entry :
-       fs::directory_iterator(absl::StrCat(path, "/", job), error)) {
-    const absl::optional<CheckpointId> id =
-        ParseCheckpointFolderName(entry.path().filename().string());
-    if (id.has_value() && fs::exists(entry.path() / kManifestFile, error)) {
+  const std::string folder = absl::StrCat(path, "/", job);
+  for (const std::string& name : NamesIn(folder, findings)) {
+    const absl::optional<CheckpointId> id = ParseCheckpointFolderName(name);
+    std::error_code error;
+    if (id.has_value() &&
+        std::filesystem::exists(
+            absl::StrCat(folder, "/", name, "/", kManifestFile), error)) {
       ids.push_back(*id);
     }
   }
@@ -343,14 +399,17 @@ std::vector<CheckpointId> Sealed(const std::string& path,
   return ids;
 }
 
-// What a start would go on from, as far as this machine's folder tells.
-void LookAtCheckpoints(const ServerOptions& options, Findings* findings) {
+// What a start would go on from, as far as this machine's folder tells. `own`:
+// the job's own checkpoints.
+void LookAtCheckpoints(const ServerOptions& options,
+                       const std::vector<CheckpointId>& own,
+                       Findings* findings) {
   const CheckpointOptions& checkpoint = options.coordinator.checkpoint;
   std::string job = options.coordinator.job;
-  std::vector<CheckpointId> sealed = Sealed(options.checkpoint_path, job);
+  std::vector<CheckpointId> sealed = own;
   if (sealed.empty() && !checkpoint.restore_job.empty()) {
     job = checkpoint.restore_job;
-    sealed = Sealed(options.checkpoint_path, job);
+    sealed = Sealed(options.checkpoint_path, job, findings);
   }
   if (sealed.empty()) {
     findings->Add(Severity::kNote,
@@ -362,9 +421,7 @@ void LookAtCheckpoints(const ServerOptions& options, Findings* findings) {
   const std::string folder =
       absl::StrCat(options.checkpoint_path, "/", job, "/", name);
   std::vector<std::string> parts;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
-    const std::string file = entry.path().filename().string();
+  for (const std::string& file : NamesIn(folder, findings)) {
     if (absl::StartsWith(file, "part-") && absl::EndsWith(file, ".npz")) {
       parts.push_back(file);
     }
@@ -379,10 +436,12 @@ void LookAtCheckpoints(const ServerOptions& options, Findings* findings) {
                              folder, ", with ", absl::StrJoin(parts, ", ")));
 }
 
-void CheckFiles(const ServerOptions& options, Findings* findings) {
+void CheckFiles(const ServerOptions& options,
+                const std::vector<CheckpointId>& sealed, Findings* findings) {
   const std::string& path = options.checkpoint_path;
   if (!path.empty()) {
-    CheckFolder("checkpoint.path", path, findings);
+    CheckFolder("checkpoint.path", path, R_OK | W_OK | X_OK, "read and write",
+                Severity::kError, findings);
     const std::string& lender = options.coordinator.checkpoint.restore_job;
     if (!lender.empty() && !MayAccess(absl::StrCat(path, "/", lender), R_OK)) {
       findings->Add(
@@ -392,7 +451,7 @@ void CheckFiles(const ServerOptions& options, Findings* findings) {
           "mount the folder that has that job's checkpoints, on "
           "each shard's host");
     }
-    LookAtCheckpoints(options, findings);
+    LookAtCheckpoints(options, sealed, findings);
   }
   CheckOutput("round_log.path", options.round_log.path, findings);
   CheckAccess(options.access, findings);
@@ -460,22 +519,36 @@ MemoryPlan PlanOf(const ServerOptions& options, int64_t parameters) {
   return plan;
 }
 
+// Checkpoints that are still to be written until the oldest one is removed. One
+// more than are kept is there while it is written.
+int64_t ToCome(const CheckpointOptions& checkpoint,
+               const std::vector<CheckpointId>& sealed) {
+  std::set<uint64_t> versions;
+  // Those that a job which begins anew finds are never removed.
+  if (checkpoint.restore) {
+    for (const CheckpointId& id : sealed) versions.insert(id.version);
+  }
+  const int64_t keep = checkpoint.keep;
+  return keep + 1 - std::min(static_cast<int64_t>(versions.size()), keep);
+}
+
 // `bytes`: of one checkpoint's parts that are written here.
-void CheckDisk(const ServerOptions& options, int64_t bytes,
+void CheckDisk(const ServerOptions& options,
+               const std::vector<CheckpointId>& sealed, int64_t bytes,
                Findings* findings) {
   struct statvfs disk;
   const std::string& path = options.checkpoint_path;
   if (path.empty() || statvfs(path.c_str(), &disk) != 0) return;
-  // One more than are kept is there while it is written.
-  const int keep = options.coordinator.checkpoint.keep;
+  const int64_t more = ToCome(options.coordinator.checkpoint, sealed);
   const auto free =
       static_cast<int64_t>(disk.f_bavail) * static_cast<int64_t>(disk.f_frsize);
-  if (free >= (keep + 1) * bytes) return;
+  if (free >= more * bytes) return;
   findings->Add(Severity::kWarning,
                 absl::StrCat("checkpoint.path is ", Quoted(path), ": ",
-                             Mebibytes(free), " are free, and ", keep,
-                             " checkpoints with the one that is written take ",
-                             Mebibytes((keep + 1) * bytes)),
+                             Mebibytes(free), " are free, and the ", more,
+                             " checkpoints that are written until the oldest "
+                             "one is removed take ",
+                             Mebibytes(more * bytes)),
                 "a larger disk, or a smaller checkpoint.keep");
 }
 
@@ -484,8 +557,8 @@ std::string Plural(int64_t shards) {
 }
 
 void CheckMemory(const ServerOptions& options, const std::vector<int>& own,
-                 int64_t parameters, const MachineFacts& machine,
-                 Findings* findings) {
+                 const std::vector<CheckpointId>& sealed, int64_t parameters,
+                 const MachineFacts& machine, Findings* findings) {
   const int64_t configured = options.shard.memory_budget.host_bytes;
   const int64_t granted = machine.granted_bytes;
   const int64_t budget = configured != 0 ? configured : DefaultBudget(granted);
@@ -531,7 +604,8 @@ void CheckMemory(const ServerOptions& options, const std::vector<int>& own,
                      granted_text, " there are"),
         "move shards to other machines, or see the terms above");
   }
-  CheckDisk(options, shards * (plan.host.master + plan.host.state), findings);
+  CheckDisk(options, sealed, shards * (plan.host.master + plan.host.state),
+            findings);
 }
 
 }  // namespace
@@ -543,9 +617,14 @@ Findings CheckConfigFile(const std::string& path, int64_t parameters,
   if (!ReadOptions(path, &options, &findings)) return findings;
   const std::vector<int> own = CheckAddresses(options, now, &findings);
   CheckExposure(options, &findings);
-  CheckFiles(options, &findings);
+  std::vector<CheckpointId> sealed;
+  if (!options.checkpoint_path.empty()) {
+    sealed =
+        Sealed(options.checkpoint_path, options.coordinator.job, &findings);
+  }
+  CheckFiles(options, sealed, &findings);
   CheckTls(options, own, now, &findings);
-  CheckMemory(options, own, parameters, machine, &findings);
+  CheckMemory(options, own, sealed, parameters, machine, &findings);
   if (options.backend != "cpu") {
     findings.Add(Severity::kNote,
                  absl::StrCat("the backend is ", Quoted(options.backend),

@@ -82,6 +82,7 @@ void AskForStatus(AdminClient* shard0, DoctorFacts* facts) {
   const AggctlResult result = shard0->Status(&status);
   if (result.ok()) {
     facts->status = status;
+    facts->asked_at = absl::Now();
     facts->no_status.clear();
   } else {
     facts->no_status = result.message;
@@ -108,6 +109,7 @@ AggctlResult GatherFacts(const AggctlFlags& flags, AdminClient* asked,
   const AggctlResult reached = asked->Status(&status);
   if (reached.ok()) {
     facts->status = status;
+    facts->asked_at = absl::Now();
   } else if (reached.code != kAggctlRefused) {
     return reached;  // not there, or frozen: nobody says where the others are
   }

@@ -165,6 +165,8 @@ TEST(AggctlFlagsTest, ErrorsNameWhatIsWrongAndAllowed) {
               HasSubstr("--reason is \"\""));
   EXPECT_THAT(ErrorOf({"loglevel"}),
               HasSubstr("LEVEL is missing; allowed: debug, info"));
+  EXPECT_THAT(ErrorOf({"doctor", "--config=a", "--parameters=10000000000001"}),
+              HasSubstr("--parameters is \"10000000000001\"; allowed: "));
   EXPECT_THAT(ErrorOf({"pull"}), HasSubstr("FILE is missing"));
   EXPECT_THAT(ErrorOf({"set-rule", "adasum", "--rule=mean"}),
               HasSubstr("not both"));

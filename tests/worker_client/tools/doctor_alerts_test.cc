@@ -183,10 +183,10 @@ constexpr char kEach[] =
 std::vector<std::string> Fire(const std::string& series = "",
                               double value = 0.0) {
   AlertFacts facts;
-  facts.now = absl::FromUnixSeconds(static_cast<int64_t>(kNow));
   facts.shards.resize(2);
   for (size_t s = 0; s < 2; ++s) {
     facts.shards[s].answers = true;
+    facts.shards[s].now = absl::FromUnixSeconds(static_cast<int64_t>(kNow));
     facts.shards[s].samples =
         ParseMetrics(absl::StrCat(s == 0 ? kShard0 : "", kEach));
   }
@@ -304,8 +304,8 @@ TEST(DoctorAlertsTest, TheFirstRoundMayTakeTenMinutes) {
 // In time and in rounds, and where there is none yet.
 TEST(DoctorAlertsTest, CheckpointsByRounds) {
   AlertFacts facts;
-  facts.now = absl::FromUnixSeconds(static_cast<int64_t>(kNow));
   facts.shards.resize(1);
+  facts.shards[0].now = absl::FromUnixSeconds(static_cast<int64_t>(kNow));
   facts.shards[0].answers = true;
   const auto why = [&](const std::string& samples) {
     facts.shards[0].samples =
@@ -342,8 +342,8 @@ TEST(DoctorAlertsTest, CheckpointsByRounds) {
 
 TEST(DoctorAlertsTest, MemoryAboveThePlanAndOfADevice) {
   AlertFacts facts;
-  facts.now = absl::FromUnixSeconds(static_cast<int64_t>(kNow));
   facts.shards.resize(1);
+  facts.shards[0].now = absl::FromUnixSeconds(static_cast<int64_t>(kNow));
   facts.shards[0].answers = true;
   facts.shards[0].samples = ParseMetrics(
       "aggserver_memory_planned_bytes 1e9\n"
@@ -363,8 +363,8 @@ TEST(DoctorAlertsTest, MemoryAboveThePlanAndOfADevice) {
 
 TEST(DoctorAlertsTest, AShardThatIsGone) {
   AlertFacts facts;
-  facts.now = absl::FromUnixSeconds(static_cast<int64_t>(kNow));
   facts.shards.resize(2);
+  facts.shards[0].now = absl::FromUnixSeconds(static_cast<int64_t>(kNow));
   facts.shards[0].answers = true;
   const auto fired = [&](const std::string& phase, int stopping = 0) {
     facts.shards[0].samples = ParseMetrics(absl::StrCat(

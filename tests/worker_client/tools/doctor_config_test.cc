@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -119,6 +120,25 @@ TEST_F(DoctorConfigTest, PortsThatAreTaken) {
                              taken.port())));
 }
 
+// As http_rules has them, also where a shard has another address.
+TEST_F(DoctorConfigTest, TheMetricsPortIsWhereTheServerHasIt) {
+  const TakenPort taken;  // of 127.0.0.1 alone
+  const std::string busy =
+      absl::StrCat("metrics.port: nobody can listen on port ", taken.port());
+  const std::string port = absl::StrCat("metrics { port: ", taken.port());
+  EXPECT_THAT(TextOn(port + " bind: '127.0.0.2' }"), Not(HasSubstr(busy)));
+  EXPECT_THAT(TextOn(port + " bind: '127.0.0.1' }"), HasSubstr(busy));
+  // All of loopback is one host, of which the second shard has the next port.
+  const std::string shards =
+      absl::StrCat("shards: '127.0.0.1:", FreePort(),
+                   "' shards: 'localhost:", FreePort(), "' ");
+  EXPECT_THAT(FindingsText(Check(absl::StrCat(
+                  shards, "metrics { port: ", taken.port() - 1, " }"))),
+              HasSubstr(busy));
+  EXPECT_THAT(FindingsText(Check(shards + "metrics { port: 65535 }")),
+              HasSubstr("metrics.port: that of shard 1 would be 65536\n"));
+}
+
 // A name of the domain that is never there (RFC 6761).
 TEST_F(DoctorConfigTest, AddressesThatAreNobodysOrElsewhere) {
   const Findings findings =
@@ -178,27 +198,94 @@ TEST_F(DoctorConfigTest, WhatAStartWouldGoOnFrom) {
                         folder_ + "/a/8-9"));
 }
 
-// Root may write everywhere, and is another user while it asks.
-TEST_F(DoctorConfigTest, AFolderThatThisUserMayNotWrite) {
-  ASSERT_EQ(chmod(folder_.c_str(), 0755), 0);
-  const std::string sealed = folder_ + "/sealed";
-  ASSERT_EQ(mkdir(sealed.c_str(), 0555), 0);
-  const std::string config =
-      Write("job.textproto",
-            absl::StrCat("shards: '127.0.0.1:", FreePort(), "' workers: 2 ",
-                         "learning_rate { rate: 0.1 } checkpoint { path: '",
-                         sealed, "' }"),
-            0644);
-  const uid_t user = geteuid();
-  constexpr uid_t kNobody = 65534;
-  if (user == 0) {
-    ASSERT_EQ(seteuid(kNobody), 0);
+// Root may write everywhere, and is another user while it asks. That user may
+// not pass each folder on the way to the tests' own.
+class DoctorConfigUserTest : public DoctorConfigTest {
+ protected:
+  DoctorConfigUserTest() {
+    EXPECT_NE(mkdtemp(&open_[0]), nullptr);
+    EXPECT_EQ(chmod(open_.c_str(), 0755), 0);
   }
-  const Findings findings =
-      CheckConfigFile(config, 0, {kGibibyte, "MemTotal"}, absl::Now());
-  ASSERT_EQ(seteuid(user), 0);
-  EXPECT_THAT(FindingsText(findings),
-              HasSubstr("may not read and write: Permission denied"));
+  ~DoctorConfigUserTest() override {
+    std::error_code error;
+    std::filesystem::remove_all(open_, error);
+    EXPECT_FALSE(error) << error.message();
+  }
+
+  std::string TextAsOther(const std::string& more) {
+    const std::string config = open_ + "/job.textproto";
+    std::ofstream(config) << "shards: '127.0.0.1:" << FreePort()
+                          << "' workers: 2 learning_rate { rate: 0.1 } "
+                          << more;
+    EXPECT_EQ(chmod(config.c_str(), 0644), 0);
+    const uid_t user = geteuid();
+    constexpr uid_t kNobody = 65534;
+    if (user == 0) {
+      EXPECT_EQ(seteuid(kNobody), 0);
+    }
+    const Findings findings =
+        CheckConfigFile(config, 0, {kGibibyte, "MemTotal"}, absl::Now());
+    EXPECT_EQ(seteuid(user), 0);
+    return FindingsText(findings);
+  }
+  std::string Folder(const std::string& name, mode_t mode) {
+    const std::string path = absl::StrCat(open_, "/", name);
+    EXPECT_EQ(mkdir(path.c_str(), 0755), 0);
+    EXPECT_EQ(chmod(path.c_str(), mode), 0);
+    return path;
+  }
+
+  std::string open_ = "/tmp/doctor_config_XXXXXX";
+};
+
+TEST_F(DoctorConfigUserTest, AFolderThatThisUserMayNotWrite) {
+  EXPECT_THAT(
+      TextAsOther("checkpoint { path: '" + Folder("sealed", 0555) + "' }"),
+      HasSubstr("may not read and write: Permission denied"));
+}
+
+// The server opens the file, and needs the folder for another one.
+TEST_F(DoctorConfigUserTest, TheFolderOfAFileThatIsWritten) {
+  const auto text_of = [&](const std::string& folder) {
+    return TextAsOther("round_log { path: '" + folder + "/rounds' }");
+  };
+  EXPECT_THAT(text_of(Folder("unlisted", 0333)),
+              Not(HasSubstr("round_log.path")));
+  const std::string folder = Folder("closed", 0755);
+  EXPECT_EQ(chmod(folder.c_str(), 0555), 0);
+  EXPECT_THAT(text_of(folder),
+              HasSubstr("error    the folder of round_log.path is "));
+  EXPECT_EQ(chmod(folder.c_str(), 0755), 0);
+  std::ofstream(folder + "/rounds") << "";
+  EXPECT_EQ(chmod((folder + "/rounds").c_str(), 0666), 0);
+  EXPECT_EQ(chmod(folder.c_str(), 0555), 0);
+  EXPECT_THAT(text_of(folder),
+              AllOf(HasSubstr("warning  the folder of round_log.path is "),
+                    Not(HasSubstr("error    "))));
+  EXPECT_EQ(chmod(folder.c_str(), 0755), 0);  // so that it can be removed
+}
+
+TEST_F(DoctorConfigTest, AFolderThatCannotBeListed) {
+  Write("a", "no folder");
+  EXPECT_THAT(TextOn("job: 'a' checkpoint { path: '" + folder_ + "' }"),
+              HasSubstr("error    checkpoint.path: " + folder_ +
+                        "/a cannot be listed: Not a directory\n"));
+}
+
+// A disk has room for those that are there already.
+TEST_F(DoctorConfigTest, TheDiskIsForCheckpointsThatAreToCome) {
+  const std::string job =
+      absl::StrCat("shards: '127.0.0.1:", FreePort(),
+                   "' job: 'a' checkpoint { path: '", folder_, "' keep: 3 }");
+  constexpr int64_t kParameters = 10'000'000'000'000;
+  EXPECT_THAT(FindingsText(Check(job, kParameters)),
+              HasSubstr(" are free, and the 4 checkpoints "));
+  for (const char* name : {"7-1", "7-2", "8-2"}) {
+    std::filesystem::create_directories(absl::StrCat(folder_, "/a/", name));
+    Write(absl::StrCat("a/", name, "/manifest.json"), "{}");
+  }
+  EXPECT_THAT(FindingsText(Check(job, kParameters)),
+              HasSubstr(" are free, and the 2 checkpoints "));
 }
 
 TEST_F(DoctorConfigTest, FilesOfTokens) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -29,6 +30,7 @@ DoctorFacts Healthy() {
   DoctorFacts facts;
   facts.now = absl::FromCivil(absl::CivilSecond(2026, 11, 20, 8, 0, 30),
                               absl::UTCTimeZone());
+  facts.asked_at = facts.now;
   facts.status.emplace();
   facts.status->set_job("digits");
   facts.status->set_phase("open");
@@ -48,6 +50,8 @@ DoctorFacts Healthy() {
     shard.version->set_job("digits");
     shard.version->set_ordinal(s);
     shard.description.emplace();
+    shard.description->set_time_seconds(
+        absl::ToDoubleSeconds(facts.now - absl::UnixEpoch()));
     AddField("workers", "2", true, &*shard.description);
     AddField("memory_budget_bytes", "0", false, &*shard.description);
     facts.shards.push_back(std::move(shard));
@@ -106,7 +110,7 @@ TEST(DoctorTest, AClockIsNotWrongByLessThanItWasMeasured) {
   facts.shards[1].clock_error = absl::Seconds(4);
   EXPECT_TRUE(Diagnose(facts).findings.ok());
   facts.shards[1].clock_error = absl::Seconds(2);
-  EXPECT_THAT(TextOf(facts), HasSubstr("is 5s before this machine's"));
+  EXPECT_THAT(TextOf(facts), HasSubstr("is 5s ahead of this machine's"));
 }
 
 TEST(DoctorTest, AShardThatDoesNotAnswer) {
@@ -164,6 +168,39 @@ TEST(DoctorTest, WorkersThatAreMissingOrWaitedFor) {
   EXPECT_THAT(TextOf(facts),
               HasSubstr("warning  2 workers are in, and at least 3 are needed, "
                         "since 08:00:20 UTC\n"));
+}
+
+// A reply may say any number.
+TEST(DoctorTest, TenOfTheMissingRanksAreNamed) {
+  DoctorFacts facts = Healthy();
+  facts.status->set_expected_workers(2'000'000'000);
+  facts.status->mutable_workers(1)->set_rank(5);
+  EXPECT_THAT(TextOf(facts),
+              HasSubstr("nobody is rank 1, 2, 3, 4, 6, 7, 8, 9, 10, 11 and "
+                        "1999999988 more\n"));
+}
+
+// Others may have been asked for long after that, and this machine's clock
+// may be another.
+TEST(DoctorTest, TimesAreJudgedByTheClockOfWhoSaysThem) {
+  DoctorFacts facts = Healthy();
+  facts.status->mutable_workers(1)->set_waited_for_seconds(3.0);
+  const double time = facts.shards[1].description->time_seconds();
+  constexpr double kDays = 24 * 3600;
+  for (ShardAnswer& shard : facts.shards) {
+    shard.description->set_metrics(absl::StrFormat(
+        "aggserver_job_phase{phase=\"open\"} 1\n"
+        "aggserver_last_round_timestamp_seconds %f\n"
+        "aggserver_certificate_expiry_timestamp_seconds{file=\"ca\"} %f\n",
+        time - 1, time + 15 * kDays));
+  }
+  facts.now += absl::Seconds(2 * kDays);
+  const std::string text = TextOf(facts);
+  EXPECT_THAT(text, AllOf(Not(HasSubstr("AggRoundStalled")),
+                          Not(HasSubstr("AggCertificateExpires")),
+                          HasSubstr("is waited for since 08:00:27 UTC")));
+  facts.shards[1].description->set_time_seconds(time + 2 * kDays);
+  EXPECT_THAT(TextOf(facts), HasSubstr("shard 1: ca ends in "));
 }
 
 TEST(DoctorTest, CheckpointsAndWhatRestoreWouldTake) {
