@@ -284,8 +284,8 @@ TEST(DoctorAlertsTest, AProcessNearItsContainersLimit) {
 
 TEST(DoctorAlertsTest, TheFirstRoundMayTakeTenMinutes) {
   AlertFacts facts;
-  facts.now = absl::FromUnixSeconds(static_cast<int64_t>(kNow));
   facts.shards.resize(1);
+  facts.shards[0].now = absl::FromUnixSeconds(static_cast<int64_t>(kNow));
   facts.shards[0].answers = true;
   const auto fired = [&](int wait) {
     facts.shards[0].samples = ParseMetrics(
