@@ -1,9 +1,10 @@
+#include "worker_client/coordinator_session.h"
+
 #include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker_client/coordinator_session.h"
 
 namespace agg {
 namespace {

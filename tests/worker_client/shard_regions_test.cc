@@ -1,3 +1,5 @@
+#include "worker_client/shard_regions.h"
+
 #include <unistd.h>
 
 #include <cmath>
@@ -16,7 +18,6 @@
 #include "server/base/file_descriptor.h"
 #include "server/base/shared_memory.h"
 #include "worker_client/row_encoding.h"
-#include "worker_client/shard_regions.h"
 #include "worker_client/shard_router.h"
 #include "worker_client/tensor_view.h"
 

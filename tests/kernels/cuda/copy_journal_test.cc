@@ -1,8 +1,9 @@
+#include "kernels/cuda/copy_journal.h"
+
 #include <algorithm>
 #include <random>
 
 #include "gtest/gtest.h"
-#include "kernels/cuda/copy_journal.h"
 
 namespace agg::cuda {
 namespace {

@@ -1,5 +1,6 @@
-#include "gtest/gtest.h"
 #include "server/base/job_phase.h"
+
+#include "gtest/gtest.h"
 
 namespace agg {
 namespace {

@@ -1,4 +1,6 @@
 
+#include "nlohmann/json.hpp"
+
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -7,7 +9,6 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "nlohmann/json.hpp"
 #include "server/base/field_error.h"
 #include "server/base/json.h"
 

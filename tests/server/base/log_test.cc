@@ -1,3 +1,5 @@
+#include "server/base/log.h"
+
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -12,7 +14,6 @@
 #include "absl/strings/strip.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/base/log.h"
 
 namespace agg {
 namespace {

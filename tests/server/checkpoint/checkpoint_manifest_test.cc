@@ -1,4 +1,6 @@
 
+#include "server/checkpoint/checkpoint_manifest.h"
+
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,7 +13,6 @@
 #include "gtest/gtest.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/crc32c.h"
-#include "server/checkpoint/checkpoint_manifest.h"
 #include "server/checkpoint/part_layout.h"
 #include "tests/server/checkpoint/sample_checkpoint.h"
 

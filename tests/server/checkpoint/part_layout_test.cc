@@ -1,5 +1,7 @@
 // A part's bytes: what the project's own reader of .npz and NumPy make of them.
 
+#include "server/checkpoint/part_layout.h"
+
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -11,7 +13,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/crc32c.h"
-#include "server/checkpoint/part_layout.h"
 #include "tests/server/base/sim_disk.h"
 #include "tests/server/checkpoint/sample_checkpoint.h"
 #include "tests/worker_client/npz/npz_files.h"

@@ -1,10 +1,11 @@
+#include "server/config/host_budget.h"
+
 #include <cstdlib>
 #include <fstream>
 #include <string>
 #include <utility>
 
 #include "gtest/gtest.h"
-#include "server/config/host_budget.h"
 
 namespace agg {
 namespace {

@@ -1,11 +1,12 @@
 // What a Join or a Commit may say, field by field. Ranks, counts and loss
 // scales are in transcripts/join.txt and commit.txt.
+#include "server/coordinator/coordinator_types.h"
+
 #include <limits>
 #include <string>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/coordinator/coordinator_types.h"
 
 namespace agg {
 namespace {

@@ -1,3 +1,5 @@
+#include "server/coordinator/joins.h"
+
 #include <memory>
 #include <string>
 #include <vector>
@@ -8,7 +10,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/coordinator/coordinator_types.h"
-#include "server/coordinator/joins.h"
 #include "server/coordinator/task_context.h"
 
 namespace agg {

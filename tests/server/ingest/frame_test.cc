@@ -1,8 +1,9 @@
+#include "server/ingest/frame.h"
+
 #include <functional>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/ingest/frame.h"
 
 namespace agg {
 namespace {

@@ -1,9 +1,10 @@
+#include "server/tools/combine_step.h"
+
 #include <cmath>
 #include <limits>
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "server/tools/combine_step.h"
 #include "tests/server/combine/test_rows.h"
 
 namespace agg {

@@ -1,4 +1,6 @@
 // Logs of jobs with one thing wrong in each, and what the audit says of it.
+#include "server/tools/round_audit.h"
+
 #include <string>
 #include <vector>
 
@@ -10,7 +12,6 @@
 #include "server/round/round_report.h"
 #include "server/round_log/record_file.h"
 #include "server/round_log/round_record.h"
-#include "server/tools/round_audit.h"
 #include "tests/server/round_log/logged_rounds.h"
 #include "worker_client/row_ledger.h"
 
