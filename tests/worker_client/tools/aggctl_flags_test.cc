@@ -166,7 +166,8 @@ TEST(AggctlFlagsTest, ErrorsNameWhatIsWrongAndAllowed) {
   EXPECT_THAT(ErrorOf({"loglevel"}),
               HasSubstr("LEVEL is missing; allowed: debug, info"));
   EXPECT_THAT(ErrorOf({"doctor", "--config=a", "--parameters=10000000000001"}),
-              HasSubstr("--parameters is \"10000000000001\"; allowed: "));
+              HasSubstr("--parameters is \"10000000000001\"; allowed: a whole "
+                        "number, 0 to 10000000000000"));
   EXPECT_THAT(ErrorOf({"pull"}), HasSubstr("FILE is missing"));
   EXPECT_THAT(ErrorOf({"set-rule", "adasum", "--rule=mean"}),
               HasSubstr("not both"));
