@@ -221,7 +221,7 @@ struct RestoreCall {
   bool begin_anew = false;  // else: which one
   bool dry_run = false;     // say what would be done, and do nothing
   uint64_t version = 0;
-  uint64_t made = 0;     // 0: the newest of that version
+  uint64_t made = 0;  // 0: the newest of that version
 };
 
 struct FoundCheckpoint {
