@@ -233,6 +233,11 @@ absl::StatusOr<AggctlFlags> ParseAggctlFlags(
     }
     flags.rule = flags.argument;
   }
+  if (flags.parameters > 0 && flags.config.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--parameters is ", flags.parameters,
+                     "; allowed: with --config, whose memory plan it is for"));
+  }
   return flags;
 }
 

@@ -168,6 +168,8 @@ TEST(AggctlFlagsTest, ErrorsNameWhatIsWrongAndAllowed) {
   EXPECT_THAT(ErrorOf({"doctor", "--config=a", "--parameters=10000000000001"}),
               HasSubstr("--parameters is \"10000000000001\"; allowed: a whole "
                         "number, 0 to 10000000000000"));
+  EXPECT_THAT(ErrorOf({"doctor", "--parameters=5"}),
+              HasSubstr("--parameters is 5; allowed: with --config"));
   EXPECT_THAT(ErrorOf({"pull"}), HasSubstr("FILE is missing"));
   EXPECT_THAT(ErrorOf({"set-rule", "adasum", "--rule=mean"}),
               HasSubstr("not both"));
