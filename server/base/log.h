@@ -183,7 +183,8 @@ void WriteToStderr(absl::string_view line);
 // Waits until all lines are written, those that are held back, too, for `limit`
 // at most; whether they are. To be called before the process ends.
 bool FlushLog(absl::Duration limit);
-// Writes all lines from a signal's handler, as LineWriter::FlushAtCrash does.
+// Writes the queued lines from a signal's handler (LineWriter::FlushAtCrash);
+// those that are held back are lost.
 void FlushLogAtCrash();
 // Number of lines so far that were dropped, since nobody read them.
 uint64_t DroppedLogLines();
