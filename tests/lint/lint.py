@@ -20,6 +20,7 @@ exits with 1 if a check failed.
   circles     no folder includes another that includes it, at any distance
   citations   documents, their sections, the protocol's rules (P5) and the
               decisions that a text cites exist
+  links       relative links of documents and their anchors (documents.py)
   shellcheck  shell scripts, where shellcheck is installed
 """
 
@@ -33,6 +34,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import deps  # Its neighbours, also where this file is run as a script.
+import documents
 import lengths
 import newcomer
 import rooms
@@ -254,13 +256,18 @@ def check_shell(root, files):
     return (process.stdout + process.stderr).splitlines()
 
 
-def tracked_files(root):
-    """{path: lines} of the tracked text files."""
+def tracked_paths(root):
+    """All that git tracks, text or not."""
     listing = subprocess.run(
         ["git", "-c", "safe.directory=*", "ls-files", "-z"], cwd=root,
         stdin=subprocess.DEVNULL, check=True, capture_output=True, text=True)
+    return sorted(filter(None, listing.stdout.split("\0")))
+
+
+def tracked_files(root):
+    """{path: lines} of the tracked text files."""
     files = {}
-    for path in sorted(filter(None, listing.stdout.split("\0"))):
+    for path in tracked_paths(root):
         full = os.path.join(root, path)
         if not os.path.isfile(full) or os.path.islink(full):
             continue
@@ -350,6 +357,7 @@ def main(argv):
         "newcomer": newcomer.check(files),
         "rooms": rooms.check(files, groups),
         "citations": check_citations(files),
+        "links": documents.check_links(files, tracked_paths(root)),
     }
     skipped = 0
     if shutil.which("shellcheck"):
