@@ -1,8 +1,8 @@
 """The service of the Debian packages, under a systemd of its own.
 
 For the cell `sdk` of tests/run.sh: installs the packages and Debian's systemd in
-a chroot, boots it in namespaces, and does there what deploy/README.md says. So
-the unit's own settings hold, and none is imitated; what this machine's kernel
+a chroot, boots it in namespaces, and does there what deploy/docs/debian.md says.
+So the unit's own settings hold, and none is imitated; what this machine's kernel
 does not give to such a systemd (cgroup controllers, say) the unit does not use.
 """
 
@@ -21,8 +21,7 @@ from tests.deploy.debian import BIN, ROOT, fenced
 from tests.deploy.sdk_job import WAIT
 
 UNIT = (ROOT / "deploy/deb/agg_server@.service").read_text()
-GUIDE = (ROOT / "deploy/README.md").read_text().split(
-    "\n## Debian packages\n")[1].split("\n## ")[0]
+GUIDE = (ROOT / "deploy/docs/debian.md").read_text()
 JOB = 'shards: "127.0.0.1:50051"\nworkers: 1\nlearning_rate { rate: 0.5 }\n'
 
 # Own mounts, processes, host name and network, and a cgroup below this one.
@@ -125,7 +124,7 @@ class StartLimitTest(unittest.TestCase):
 
     def test_exit_codes_that_no_start_mends(self):
         self.assertEqual(setting("RestartPreventExitStatus"), ["2 3"])
-        table = (ROOT / "deploy/README.md").read_text()
+        table = (ROOT / "deploy/docs/survive.md").read_text()
         self.assertIn("| 2 | a bad flag or configuration;", table)
         self.assertIn("| 3 | superseded:", table)
 

@@ -159,7 +159,7 @@ class AutoscaleTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def test_the_guide_applies_it(self):
-        guide = (k8s.ROOT / "deploy/README.md").read_text(encoding="utf-8")
+        guide = k8s.guide()
         for words in ("kubectl apply -k deploy/k8s/examples/autoscale",
                       "deploy/k8s/examples/autoscale/prometheus_adapter.yaml"):
             self.assertTrue(words in guide, words)  # not the whole guide

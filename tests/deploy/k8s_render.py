@@ -24,8 +24,15 @@ EXPECTED_JOB = "expected_job"  # for each job that is to be missed
 # In no core schema.
 CRD_GROUPS = ("monitoring.coreos.com/v1", "cert-manager.io/v1",
               "jobset.x-k8s.io/v1alpha2")
-# The oldest is what deploy/README.md asks for.
+# The oldest is what deploy/docs/kubernetes.md asks for.
 VERSIONS = ("1.29", "1.32", "1.35")
+
+
+def guide():
+    """The text of all pages of deploy/docs."""
+    return "\n".join(path.read_text(encoding="utf-8") for path in sorted(
+        (ROOT / "deploy/docs").glob("*.md")))
+
 
 # Reads one object per line; prints the errors of each.
 _VALIDATE = """

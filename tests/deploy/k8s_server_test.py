@@ -40,7 +40,7 @@ class ServerTest(unittest.TestCase):
                              (K8S / "base/statefulset.yaml").read_text())
         unit = (ROOT / "deploy/deb/agg_server@.service").read_text()
         (packaged,) = re.findall(r" --drain_seconds=(\d+) ", unit)
-        guide = (ROOT / "deploy/README.md").read_text()
+        guide = (ROOT / "deploy/docs/operate.md").read_text()
         self.assertEqual(
             re.findall(r"within `--drain_seconds` \((\d+); (\d+) in "
                        "`deploy/k8s` and in the Debian package", guide),
@@ -56,7 +56,8 @@ class ServerTest(unittest.TestCase):
 
     def test_the_commands_of_the_guide_exist(self):
         """Those that are run inside of pods: their programs are in the image."""
-        guide = (ROOT / "deploy/README.md").read_text()
+        guide = "".join(path.read_text() for path in sorted(
+            (ROOT / "deploy/docs").glob("*.md")))
         bundle = (ROOT / "deploy/bundle.sh").read_text()
         binaries = pathlib.Path(os.environ.get("AGG_BIN", ".")).resolve()
         commands = re.findall(r"exec agg-0 -- (\w+) (\w+)", guide)

@@ -105,7 +105,7 @@ class OverlaysTest(unittest.TestCase):
         for name, objects in self.each():
             names = [k8s.named(item) for item in objects]
             self.assertEqual(len(names), len(set(names)))
-            # No autoscaler: deploy/README.md says why. No monitoring: it is
+            # No autoscaler: deploy/docs/size.md says why. No monitoring: it is
             # applied once, and not with each job.
             more = set() if name in k8s.PLAIN else {"Issuer", "Certificate"}
             self.assertEqual({item["kind"] for item in objects}, kinds | more)
@@ -147,7 +147,7 @@ class OverlaysTest(unittest.TestCase):
         if k8s.minor_version() < 21:
             print("k8s_test skips the guide's overlay: needs kubectl 1.21")
             self.skipTest("needs kubectl 1.21")
-        guide = (k8s.ROOT / "deploy/README.md").read_text()
+        guide = k8s.guide()
         example = re.search(r"(?s)```yaml\n# my-job/kustomization.yaml\n(.*?)"
                             r"```", guide).group(1)
         path = "../agg_server/deploy/k8s/overlays/cpu"
@@ -280,7 +280,7 @@ class OverlaysTest(unittest.TestCase):
             self.assertEqual(budget.get("unhealthyPodEvictionPolicy",
                                         "IfHealthyBudget"), "IfHealthyBudget")
             # The guide names what places the shards, and nothing else.
-            guide = (k8s.ROOT / "deploy/README.md").read_text()
+            guide = k8s.guide()
             self.assertNotIn("topologySpreadConstraints", template["spec"])
             self.assertEqual(re.findall("(?i)topology.?spread", guide), [])
             self.assertEqual(re.findall("a required (anti-affinity)", guide),
@@ -307,7 +307,7 @@ class OverlaysTest(unittest.TestCase):
         self.assertTrue(text.startswith(base))
 
     def test_the_guides_patch_puts_all_shards_on_one_node(self):
-        guide = (k8s.ROOT / "deploy/README.md").read_text()
+        guide = k8s.guide()
         patch = re.search(r"(?s)```yaml\n# my-job/one_node.yaml.*?\n(.*?)```",
                           guide).group(1)
 
@@ -407,7 +407,7 @@ class OverlaysTest(unittest.TestCase):
         self.assertGreater(jobset["spec"]["failurePolicy"]["maxRestarts"], 0)
 
     def test_the_guides_commands_name_what_is_there(self):
-        guide = (k8s.ROOT / "deploy/README.md").read_text()
+        guide = k8s.guide()
         objects = self.overlays["cpu"]
         stateful_set = only(objects, "StatefulSet")
         name = stateful_set["metadata"]["name"]
@@ -428,14 +428,14 @@ class OverlaysTest(unittest.TestCase):
                 self.assertLessEqual(set(found), set(there))
 
     def test_the_guide_has_every_example(self):
-        guide = (k8s.ROOT / "deploy/README.md").read_text()
+        guide = k8s.guide()
         self.assertEqual([name for name in self.examples
                           if f"`examples/{name}`" not in guide], [])
         for name in re.findall(r"deploy/k8s/examples/(\w+)", guide):
             self.assertIn(name, self.examples)
 
     def test_the_guide_names_the_oldest_version(self):
-        guide = (k8s.ROOT / "deploy/README.md").read_text()
+        guide = k8s.guide()
         self.assertEqual(re.findall(r"Kubernetes ([\d.]+) or newer", guide),
                          [k8s.VERSIONS[0]])
         self.assertEqual(

@@ -1,5 +1,5 @@
-"""The three commands of deploy/README.md that set mutual TLS up, as they stand
-there: in a network namespace, since their job has a fixed port."""
+"""The three commands of deploy/docs/security.md that set mutual TLS up, as they
+stand there: in a network namespace, since their job has a fixed port."""
 
 import os
 import pathlib
@@ -21,7 +21,7 @@ UNSHARE = ["unshare", "--net"] + (
 
 def commands():
     """The block, one line a command."""
-    text = (ROOT / "deploy/README.md").read_text(encoding="utf-8")
+    text = (ROOT / "deploy/docs/security.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"\n## TLS\n\nMutual TLS on one machine, in three "
                           r"commands.*?```sh\n(.*?)```", text, re.S)
     return block.splitlines()

@@ -318,7 +318,7 @@ class JoinMemoryTest(unittest.TestCase):
         self.check(server, idle, 32, b"\0" * (TENSORS * 100))
 
     def test_a_container_of_the_plan_withstands_many(self):
-        # As deploy/README.md sizes it: the plan may take 80% of the limit.
+        # As deploy/docs/size.md sizes it: the plan may take 80% of the limit.
         limit = BUDGET // 4 * 5
         try:
             container = Container(limit)

@@ -1,5 +1,5 @@
-"""The ways back of deploy/BACK.md, on real processes: everything is lost at
-once, one folder is lost, an older checkpoint, another number of shards, another
+"""The ways back of deploy/docs/way_back.md, on real processes: everything is lost
+at once, one folder is lost, an older checkpoint, another number of shards, another
 job's name, other machines, a job that has finished.
 
 One job is trained to its end undisturbed; another one is backed up while it

@@ -489,7 +489,7 @@ void LookAtOwnCertificate(const DoctorFacts& facts, Findings* findings) {
                     absl::StrCat("the certificate that this aggctl shows ends "
                                  "in ",
                                  Long(left)),
-                    "renew it (deploy/README.md, TLS)");
+                    "renew it (deploy/docs/security.md, TLS)");
     }
   }
 }

@@ -330,7 +330,7 @@ void CheckTokens(const std::string& field, const std::string& path,
     findings->Add(
         Severity::kError,
         absl::StrCat(field, " is ", Quoted(path), ": ", status.message()),
-        "write a token into it (deploy/README.md, Who may do what), "
+        "write a token into it (deploy/docs/security.md, Who may do what), "
         "for the user that agg_server runs as");
     return;
   }
