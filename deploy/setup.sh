@@ -54,6 +54,7 @@ dev_packages="
   clang-tidy
   debootstrap
   dpkg-dev
+  furo
   git
   kubernetes-client
   libclang-rt-14-dev
@@ -61,6 +62,8 @@ dev_packages="
   libtcmalloc-minimal4
   lintian
   llvm-14
+  python3-myst-parser
+  python3-sphinx
   python3-yaml
   shellcheck
 "

@@ -18,6 +18,7 @@
 #   layers     no path from the core to gRPC, protobuf or Prometheus
 #   format     clang-format
 #   lint       tests/lint/lint.py
+#   docs       deploy/docs.sh: the site builds without a warning
 #   k8s        the deployment's tests, with the tools that they need
 #   foreign    a Python client of other origin against agg_server (from PyPI it
 #              takes gRPC, once)
@@ -37,7 +38,7 @@
 # AGG_OUTPUT_BASE names a Bazel output base of one's own.
 set -uo pipefail
 
-readonly all_cells="gcc clang asan tsan fuzz layers format lint k8s foreign python frameworks sdk drill"
+readonly all_cells="gcc clang asan tsan fuzz layers format lint docs k8s foreign python frameworks sdk drill"
 cells=
 seconds=
 for argument in "$@"; do
@@ -45,7 +46,7 @@ for argument in "$@"; do
     --seconds=[1-9]*) seconds=${argument#--seconds=} ;;
     --all) cells="$cells $all_cells" ;;
     --cell=gcc | --cell=clang | --cell=asan | --cell=asan_core | \
-      --cell=tsan | --cell=fuzz | --cell=layers | --cell=format | --cell=lint | --cell=k8s | --cell=foreign | \
+      --cell=tsan | --cell=fuzz | --cell=layers | --cell=format | --cell=lint | --cell=docs | --cell=k8s | --cell=foreign | \
       --cell=python | --cell=frameworks | --cell=sdk | --cell=drill | --cell=tidy)
       cells="$cells ${argument#--cell=}"
       ;;
@@ -211,6 +212,12 @@ run_cell() {
       sed '$d' "$scratch/counts"
       report lint "$(tail -n 1 "$scratch/counts")"
       ;;
+    docs)
+      deploy/docs.sh "$scratch/site" >"$scratch/docs" 2>&1
+      status=$?
+      [[ $status == 0 ]] || cat "$scratch/docs"
+      report_status docs $status
+      ;;
     k8s)
       # Else the tests skip what needs it, and say so.
       tests/deploy/k8s_tools.sh || true
@@ -267,7 +274,7 @@ run_cell() {
 }
 
 setup_options=()
-[[ $cells =~ (clang|fuzz|format|lint|k8s|frameworks|sdk|tidy) ]] && setup_options=(--dev)
+[[ $cells =~ (clang|fuzz|format|lint|docs|k8s|frameworks|sdk|tidy) ]] && setup_options=(--dev)
 # What a test would be skipped without.
 [[ $cells =~ gcc|k8s|drill|sdk ]] && setup_options+=(--monitoring)
 [[ $cells =~ python ]] && setup_options+=(--papers)

@@ -108,6 +108,8 @@ def links(lines):
 
 def _fault(path, target, files, paths):
     """What is wrong with a link of the page `path`, or None."""
+    if target in ("", "#"):
+        return "names nothing"
     name, _, fragment = target.partition("#")
     name, fragment = urllib.parse.unquote(name), urllib.parse.unquote(fragment)
     if name.startswith("/"):

@@ -46,7 +46,7 @@ class LinksTest(unittest.TestCase):
                 ("#there", "anchor"), ("../../d.md", "leaves"), ("/c.md", "root"),
                 ("code.h#L3", "last"), ("code.h#title", "is no page"),
                 ("b#two-words", "is no page"), ("image.png#x", "is no page"),
-                ("../c.md#Title", "anchor")):
+                ("../c.md#Title", "anchor"), ("#", "nothing")):
             found = faults("# Here", "", "A [text](%s)." % target)
             self.assertEqual(len(found), 1, target)
             self.assertRegex(found[0], "^a/page.md:3: .*" + why)
