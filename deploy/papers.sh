@@ -10,8 +10,8 @@
 #   deploy/papers.sh NAME...         of adascale, adasum, adacons and text, only these
 #
 # Installs what is missing (deploy/setup.sh --papers; deploy/torch_venv.sh) and
-# builds first. AGG_OUTPUT_BASE names another Bazel output base; AGG_SERVER,
-# AGG_REPORT and AGG_LIBRARY name built programs, and then nothing is built.
+# builds first. AGG_OUTPUT_BASE names another Bazel output base; AGG_SERVER and
+# AGG_LIBRARY name built programs, and then nothing is built.
 set -eu
 
 root=$(CDPATH='' cd "$(dirname "$0")/.." && pwd)
@@ -62,12 +62,11 @@ run_bazel() {
     "$@" --symlink_prefix=/)
 }
 
-if [ -z "${AGG_SERVER:-}" ] || [ -z "${AGG_LIBRARY:-}" ] ||
-  [ -z "${AGG_REPORT:-}" ]; then
+if [ -z "${AGG_SERVER:-}" ] || [ -z "${AGG_LIBRARY:-}" ]; then
   echo "Building agg_server ..." >&2
   log=$(mktemp)
   trap 'rm -f "$log"' EXIT
-  if ! run_bazel build -c opt //server:agg_server //server/tools:agg_report \
+  if ! run_bazel build -c opt //server:agg_server \
     //worker_client/c:libagg.so >"$log" 2>&1 </dev/null; then
     cat "$log" >&2
     echo "deploy/papers.sh: the build failed (output above)" >&2
@@ -76,7 +75,6 @@ if [ -z "${AGG_SERVER:-}" ] || [ -z "${AGG_LIBRARY:-}" ] ||
   rm -f "$log"
   bin=$(run_bazel info -c opt bazel-bin 2>/dev/null </dev/null)
   export AGG_SERVER="$bin/server/agg_server"
-  export AGG_REPORT="$bin/server/tools/agg_report"
   export AGG_LIBRARY="$bin/worker_client/c/libagg.so"
 fi
 

@@ -41,8 +41,8 @@ if [[ -z $bin ]]; then
     options+=("--symlink_prefix=$AGG_OUTPUT_BASE.links/")
   fi
   "$bazel" "${startup[@]}" build "${options[@]}" //server:agg_server \
-    //server/tools:agg_report //worker_client/c:libagg.so \
-    //worker_client/tools:agg_pull //worker_client/tools:aggctl >&2
+    //server/tools:agg_combine //server/tools:agg_report \
+    //worker_client/c:libagg.so //worker_client/tools:agg_pull //worker_client/tools:aggctl >&2
   bin=$("$bazel" "${startup[@]}" info "${options[@]}" bazel-bin 2>/dev/null)
 fi
 
@@ -52,13 +52,15 @@ cp -r worker_client/python/agg_server worker_client/python/setup.py \
 package=$scratch/source/agg_server
 rm -rf "$package/__pycache__"
 mkdir "$package/_lib" "$package/_bin" "$package/docs"
+# By which agg.RoundLog reads records.
+cp proto/round_log.proto "$package/"
 # Whoever has the wheel need not have this tree.
 cp worker_client/python/*.md "$package/docs/"
 cp -r worker_client/python/examples "$package/docs/"
 rm -rf "$package/docs/examples/__pycache__"
 strip -o "$package/_lib/libagg.so" "$bin/worker_client/c/libagg.so"
-for program in server/agg_server server/tools/agg_report \
-  worker_client/tools/agg_pull worker_client/tools/aggctl; do
+for program in server/agg_server server/tools/agg_combine \
+  server/tools/agg_report worker_client/tools/agg_pull worker_client/tools/aggctl; do
   strip -o "$package/_bin/$(basename "$program")" "$bin/$program"
 done
 

@@ -18,14 +18,14 @@ if str(PACKAGE) not in sys.path:
     sys.path.insert(0, str(PACKAGE))
 
 # pylint: disable=wrong-import-position
+import numpy as np
+
 import agg_server as agg
 
-from tests.papers import round_log
 from tests.papers.description import Run
 
 _PROGRAMS = {"AGG_SERVER": "server/agg_server",
-             "AGG_LIBRARY": "worker_client/c/libagg.so",
-             "AGG_REPORT": "server/tools/agg_report"}
+             "AGG_LIBRARY": "worker_client/c/libagg.so"}
 _TAIL_LINES = 15
 _LOG = "rounds.binlog"
 
@@ -35,8 +35,8 @@ class JobError(Exception):
 
 
 def find_programs() -> None:
-    """AGG_SERVER, AGG_LIBRARY and AGG_REPORT, where nobody has named them, are
-    bazel-bin's if they are built, and the package's otherwise."""
+    """AGG_SERVER and AGG_LIBRARY, where nobody has named them, are bazel-bin's
+    if they are built, and the package's otherwise."""
     for name, path in _PROGRAMS.items():
         if name not in os.environ and (ROOT / "bazel-bin" / path).is_file():
             os.environ[name] = str((ROOT / "bazel-bin" / path).resolve())
@@ -154,6 +154,20 @@ def _work(run: Run, address: str) -> dict[str, Any]:
         raise
 
 
+def tensor_orthogonality(log: agg.RoundLog, spans: int
+                         ) -> dict[str, list[Optional[float]]]:
+    """Means over `spans` equal spans of the rounds, by the tensor's name;
+    None: no round of the span has a value."""
+    span_of = np.arange(len(log)) * spans // max(len(log), 1)
+    result: dict[str, list[Optional[float]]] = {}
+    for name, values in zip(log.tensors, log.tensor_orthogonality.T):
+        of_spans = [values[(span_of == span) & np.isfinite(values)]
+                    for span in range(spans)]
+        result[name] = [float(each.mean()) if each.size else None
+                        for each in of_spans]
+    return result
+
+
 def run_job(run: Run) -> dict[str, Any]:
     """Does one run.
 
@@ -180,9 +194,8 @@ def run_job(run: Run) -> dict[str, Any]:
                              config=configuration(run, folder)) as server:
             result = _work(run, server.address)
         result["tensor_orthogonality"] = (
-            round_log.tensor_orthogonality(
-                os.path.join(folder, _LOG), run.spans,
-                result["rounds"])
+            tensor_orthogonality(agg.RoundLog(os.path.join(folder, _LOG)),
+                                 run.spans)
             if run.tensors else {})
     result["seconds"] = round(time.monotonic() - started, 3)
     return result

@@ -31,8 +31,7 @@ fi
 AGG_BIN=$(realpath "$1")
 AGG_SERVER=$AGG_BIN/server/agg_server
 AGG_LIBRARY=$AGG_BIN/worker_client/c/libagg.so
-AGG_REPORT=$AGG_BIN/server/tools/agg_report
-export AGG_BIN AGG_SERVER AGG_LIBRARY AGG_REPORT
+export AGG_BIN AGG_SERVER AGG_LIBRARY
 [[ -x $AGG_SERVER && -e $AGG_LIBRARY ]] ||
   fail "$AGG_SERVER and $AGG_LIBRARY are not both there; build them"
 
@@ -50,7 +49,7 @@ make_frameworks() {
       -r "$requirements" >&2 && touch "$frameworks/complete"
 }
 
-python=$("$root/deploy/torch_venv.sh" mypy==2.4.1 matplotlib) ||
+python=$("$root/deploy/torch_venv.sh" mypy==2.4.1 matplotlib pandas) ||
   fail "no environment with torch in $cache"
 if [[ $suites == */frameworks ]]; then
   frameworks=$cache/frameworks_$(

@@ -21,6 +21,11 @@ with agg.Client({"x": x}) as client:
     client.step({"x": np.ones(2)})
 print(agg.__file__, x[0], flush=True)
 """
+# Reads the schema that came with it.
+_READ = """
+import agg_server as agg
+print(len(agg.RoundLog("/dev/null").numbers) > 10)
+"""
 _MAPS = """
 import os
 found = {line.split()[-1] for line in open("/proc/self/maps")
@@ -63,7 +68,8 @@ class WheelTest(WheelCase):
             pages = [f"docs/{page.name}" for page in
                      (ROOT / "worker_client" / "python").glob("*.md")]
             self.assertEqual(len(pages), 3)
-            for member in ("_lib/libagg.so", "_bin/agg_server", "py.typed",
+            for member in ("_lib/libagg.so", "_bin/agg_server",
+                           "_bin/agg_combine", "round_log.proto", "py.typed",
                            "docs/examples/quickstart.py", *pages):
                 self.assertIn("agg_server/" + member, names)
             # What is compiled in; libraries are the machine's.
@@ -82,10 +88,13 @@ class WheelTest(WheelCase):
                 "--lr=0.5", str(script), PYTHONPATH=str(site))
             self.assertEqual(out.splitlines(), [
                 f"{site}/agg_server/__init__.py -0.5"] * 2)
-            self.assertIn("agg_server ", self.run_command(
-                sys.executable, "-c",
-                "from agg_server import programs; programs.agg_server()",
-                "--version", PYTHONPATH=str(site)))
+            for name in ("agg_server", "agg_combine"):
+                self.assertIn(f"{name} ", self.run_command(
+                    sys.executable, "-c",
+                    f"from agg_server import programs; programs.{name}()",
+                    "--version", PYTHONPATH=str(site)))
+            self.assertEqual(self.run_command(
+                sys.executable, "-c", _READ, PYTHONPATH=str(site)), "True\n")
 
 
 

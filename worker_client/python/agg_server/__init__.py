@@ -25,11 +25,12 @@ from agg_server.client import Client, Observer
 from agg_server.errors import (Cancelled, EpochOver, Error, Evicted,
                                ForkedError, JobFinished, LeaseExpired,
                                LibraryError, ManifestError, NotAllowed, NotNow,
-                               ResourceError, ShardLost, Superseded, Timeout,
-                               VersionGone)
+                               ResourceError, RoundLogError, ShardLost,
+                               Superseded, Timeout, VersionGone)
 from agg_server.listeners import TensorBoardLog, WandbLog
 from agg_server.local_server import LocalServer
 from agg_server.outcome import Job, Outcome, TensorSpec
+from agg_server.round_log import RoundLog
 from agg_server.tls import Tls
 
 if TYPE_CHECKING:
@@ -60,8 +61,9 @@ __all__ = [
     "Cancelled", "Client", "Combined", "EpochOver", "Error", "Evicted",
     "ForkedError", "Job", "JobFinished", "LeaseExpired", "LibraryError",
     "LocalServer", "LocalSteps", "ManifestError", "NodeState", "NotAllowed",
-    "NotNow", "Observer", "Outcome", "ResourceError", "ServerOptimizer",
-    "ShardLost", "Superseded", "TauSchedule", "TensorBoardLog", "TensorSpec",
-    "Timeout", "Tls", "VersionGone", "WandbLog", "Worker", "allreduce",
-    "node_hook", "read_checkpoint",
+    "NotNow", "Observer", "Outcome", "ResourceError", "RoundLog",
+    "RoundLogError", "ServerOptimizer", "ShardLost", "Superseded",
+    "TauSchedule", "TensorBoardLog", "TensorSpec", "Timeout", "Tls",
+    "VersionGone", "WandbLog", "Worker", "allreduce", "node_hook",
+    "read_checkpoint",
 ]

@@ -16,6 +16,7 @@
       NotAllowed     (a PermissionError) the job does not know this client, or
                      its identity may not do this
       ManifestError  (a ValueError) arguments that do not fit the job
+      RoundLogError  (a ValueError) a file that is no round log, or damaged
       Timeout        (a TimeoutError) a limit of this client's
 """
 
@@ -102,6 +103,10 @@ class LibraryError(Error):
 
 class ManifestError(Error, ValueError):
     """Arguments or tensors that do not fit the job."""
+
+
+class RoundLogError(Error, ValueError):
+    """A file that is no round log, is damaged, or cannot be read."""
 
 
 class NotAllowed(Error, PermissionError):

@@ -21,6 +21,11 @@ def aggctl() -> None:
     _become("aggctl")
 
 
+def agg_combine() -> None:
+    """The combination rules on gradients in .npy files."""
+    _become("agg_combine")
+
+
 def agg_pull() -> None:
     """A job's parameters as a file."""
     _become("agg_pull")
