@@ -20,7 +20,8 @@ _LOADED = {("script", "src"), ("link", "href"), ("img", "src"),
            ("image", "href"), ("use", "href"), ("use", "xlink:href")}
 _ELSEWHERE = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?//", re.I)
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:|//", re.I)
-_IN_STYLE = re.compile(r"(?:url\(\s*|@import\s+)[\"']?((?:https?:)?//[^\"')\s]+)",
+# A path of the host's root is another host's, too, for a folder of files.
+_IN_STYLE = re.compile(r"(?:url\(\s*|@import\s+)[\"']?((?:https?:/)?/[^\"')\s]+)",
                        re.I)
 
 

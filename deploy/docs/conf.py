@@ -19,6 +19,16 @@ _ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
 _INDEX = "deploy/docs/index"
 
 
+def _read(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def _write(path, text):
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
 def _pages():
     """The tracked pages, or with no git (an archive) all that lie there."""
     listing = subprocess.run(
@@ -33,8 +43,7 @@ def _pages():
 
 def _version():
     path = os.path.join(_ROOT, "worker_client/python/agg_server/__init__.py")
-    with open(path, encoding="utf-8") as file:
-        return re.search(r'^__version__ = "(.*)"', file.read(), re.M).group(1)
+    return re.search(r'^__version__ = "(.*)"', _read(path), re.M).group(1)
 
 
 project = "agg_server"
@@ -56,6 +65,7 @@ html_copy_source = False
 html_show_sourcelink = False
 html_show_copyright = False
 html_show_sphinx = False
+html_use_index = False
 # One build of the same sources is the bytes of another.
 html_last_updated_fmt = None
 
@@ -91,7 +101,47 @@ def _link_folder(app, env, node, content):
     return content if os.path.isdir(os.path.join(_ROOT, folder)) else None
 
 
+_NORMALIZE = "/javascript/normalize.css/normalize.css"
+_DARK = re.compile(r'body\[data-theme="dark"\] \{([^}]*)\}')
+_DARK_BY_ITSELF = """
+@media not print { @media (prefers-color-scheme: dark) {
+  body:not([data-theme="light"]) {%s}
+  html body:not([data-theme="light"]) .only-light { display: none !important }
+  body:not([data-theme="light"]) .only-dark { display: block !important }
+} }
+"""
+
+
+def _mend_theme(app, exception):
+    """Gives Debian's furo back what its packaging took.
+
+    Its style begins with that of another package, at a path of the host's root,
+    where a folder of files has nothing. It is dark only on request, no longer
+    for a reader whose desktop is. And its script was not put together with what
+    it imports, which a browser refuses to read: without it no button is there
+    that changes the colors.
+    """
+    if exception:
+        return
+    path = os.path.join(app.outdir, "_static", "styles/furo.css")
+    style = _read(path)
+    begin = "@import url(%s);" % _NORMALIZE
+    if begin in style:
+        style = _read("/usr/share" + _NORMALIZE) + style.replace(begin, "")
+    if "prefers-color-scheme" not in style:
+        style += _DARK_BY_ITSELF % _DARK.search(style).group(1)
+    _write(path, style)
+    path = os.path.join(app.outdir, "_static", "scripts/furo.js")
+    script = _read(path)
+    begin = 'import Gumshoe from "./gumshoe-patched.js";'
+    if begin in script:
+        beside = os.path.join(os.path.dirname(path), "gumshoe-patched.js")
+        _write(path, _read(beside) + script.replace(begin, ""))
+        os.remove(beside)
+
+
 def setup(app):
+    app.connect("build-finished", _mend_theme)
     app.connect("source-read", _add_navigation)
     app.connect("missing-reference", _link_folder)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

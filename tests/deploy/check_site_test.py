@@ -31,6 +31,7 @@ class CheckSiteTest(unittest.TestCase):
     def test_styles_load_nothing_from_elsewhere(self):
         for style in ('@import "https://fonts.example/x";',
                       "p { background: url(//fonts.example/x) }",
+                      "@import url(/at/the/root.css);",
                       '@font-face { src: url("https://fonts.example/x") }'):
             found = findings("", style_css=style)
             self.assertEqual(len(found), 1, style)
