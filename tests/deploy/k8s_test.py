@@ -105,8 +105,8 @@ class OverlaysTest(unittest.TestCase):
         for name, objects in self.each():
             names = [k8s.named(item) for item in objects]
             self.assertEqual(len(names), len(set(names)))
-            # No autoscaler: deploy/docs/size.md says why. No monitoring: it is
-            # applied once, and not with each job.
+            # No autoscaler: deploy/docs/kubernetes.md says why. No monitoring:
+            # it is applied once, and not with each job.
             more = set() if name in k8s.PLAIN else {"Issuer", "Certificate"}
             self.assertEqual({item["kind"] for item in objects}, kinds | more)
             for item in objects:
