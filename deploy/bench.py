@@ -17,6 +17,7 @@ if __package__ in (None, ""):
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 # pylint: disable=wrong-import-position
+from deploy import bench_facts
 from deploy import bench_numbers as numbers
 from deploy import bench_options
 from deploy import bench_python
@@ -230,7 +231,8 @@ def main(arguments):
         measure = bench_python.run if options.python else run
         entries = measure(options, lambda text: print(text, flush=True))
         if options.json:
-            pathlib.Path(options.json).write_text(numbers.to_json(entries))
+            pathlib.Path(options.json).write_text(numbers.to_json(
+                bench_facts.facts(options.torch_python), entries))
     except (job.RunError, OSError) as error:
         print(f"deploy/bench.sh: {error}", file=sys.stderr)
         return 1

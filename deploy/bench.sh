@@ -9,8 +9,12 @@
 #   deploy/bench.sh --help           all options
 #
 # Installs what is missing (deploy/setup.sh; PyTorch into a folder of its own
-# below ~/.cache, unless --quick) and builds first. The chart of the results:
-# /usr/bin/python3 deploy/bench_chart.py FILE deploy/bench.svg.
+# below ~/.cache, unless --quick) and builds first. The chart of the results, and
+# their tables:
+#
+#   /usr/bin/python3 deploy/bench_chart.py FILE deploy/bench.svg
+#   /usr/bin/python3 deploy/bench_page.py FILE deploy/docs/performance.md
+#
 # AGG_OUTPUT_BASE names another Bazel output base.
 set -eu
 

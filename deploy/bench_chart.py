@@ -7,7 +7,6 @@ line from the fastest to the slowest round. One rule is shown, adasum where
 there is no other word: rules differ by far less than transports.
 """
 
-import json
 import pathlib
 import sys
 from xml.sax.saxutils import escape
@@ -16,6 +15,7 @@ if __package__ in (None, ""):
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 # pylint: disable=wrong-import-position
+from deploy import bench_numbers as numbers
 from deploy import bench_report as report
 
 _ROW = 18        # pixels from bar to bar
@@ -130,7 +130,8 @@ def main(arguments):
         print("usage: bench_chart.py RESULTS.json CHART.svg [RULE]",
               file=sys.stderr)
         return 2
-    entries = json.loads(pathlib.Path(arguments[0]).read_text())
+    entries = numbers.of_json(
+        pathlib.Path(arguments[0]).read_text())["results"]
     rule = arguments[2] if len(arguments) > 2 else "adasum"
     if not any(entry["rule"] == rule for entry in entries):
         print(f"{arguments[0]} has no results of rule {rule}", file=sys.stderr)

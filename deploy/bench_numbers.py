@@ -6,6 +6,9 @@ import statistics
 KEYS = ("system", "transport", "rule", "dtype", "workers", "shards",
         "bytes_per_worker", "median_ms", "min_ms", "max_ms", "ratio_to_gloo")
 
+# What is known of a run besides its times.
+FACTS = ("date", "machine", "pytorch", "commit")
+
 # Servers' phases that have a column of their own; the others are one.
 PHASES = ("gram", "update", "publish")
 
@@ -49,9 +52,22 @@ def add_ratios(entries):
     return entries
 
 
-def to_json(entries):
-    """A list with an entry a line."""
-    return "[\n" + ",\n".join(map(json.dumps, entries)) + "\n]\n"
+def to_json(facts, entries):
+    """An object: facts of the run (date, machine, pytorch, commit: text) and
+    its results, an entry a line."""
+    lines = [f"{json.dumps(key)}: {json.dumps(value)},\n"
+             for key, value in facts.items()]
+    return ("{\n" + "".join(lines) + '"results": [\n'
+            + ",\n".join(map(json.dumps, entries)) + "\n]}\n")
+
+
+def of_json(text):
+    """What to_json() wrote. ValueError for anything else."""
+    run = json.loads(text)
+    if not isinstance(run, dict) or set(run) != {*FACTS, "results"}:
+        raise ValueError("the results are no object with "
+                         f"{', '.join(FACTS)} and results")
+    return run
 
 
 def round_milliseconds(lines_by_worker):

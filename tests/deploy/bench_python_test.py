@@ -3,12 +3,12 @@ contender is asked in turns; with a peer in place of PyTorch's processes."""
 
 import contextlib
 import io
-import json
 import pathlib
 import tempfile
 import unittest
 
 from deploy import bench
+from deploy import bench_numbers as numbers
 from deploy import bench_options
 from deploy import bench_python as python
 
@@ -89,8 +89,8 @@ class RunTest(unittest.TestCase):
                 "--python", "--quick", "--bin=.", "--rounds=2",
                 f"--json={folder / 'out.json'}",
                 *(flag.format(peer=peer) for flag in flags)])
-            entries = (json.loads((folder / "out.json").read_text())
-                       if code == 0 else None)
+            entries = (numbers.of_json((folder / "out.json").read_text())[
+                "results"] if code == 0 else None)
         return code, out.getvalue() + err.getvalue(), entries
 
     def test_real_servers_and_a_peer(self):

@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import json
 import pathlib
 import subprocess
 import tempfile
@@ -19,7 +18,8 @@ def run(*flags):
             contextlib.redirect_stdout(out):
         path = pathlib.Path(folder) / "results.json"
         code = bench.main(["--quick", "--bin=.", f"--json={path}", *flags])
-        entries = json.loads(path.read_text()) if path.exists() else None
+        entries = (numbers.of_json(path.read_text())["results"]
+                   if path.exists() else None)
     return code, out.getvalue(), entries
 
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import json
 import pathlib
 import sys
 import tempfile
@@ -11,14 +10,17 @@ from xml.etree import ElementTree
 
 from deploy import bench
 from deploy import bench_chart as chart
+from deploy import bench_facts
 from deploy import bench_numbers as numbers
 from deploy import bench_options
+from deploy import bench_page
 from deploy import bench_report as report
 from deploy import bench_systems as systems
 from deploy import bench_team
 from deploy import quickstart_job as job
 
 MB = 10**6
+FACTS = dict(zip(numbers.FACTS, ("2026-11-23", "a machine", "2.15", "abc")))
 
 
 def agg(rule="adasum", transport="tcp", workers=4, shards=1, size=100 * MB,
@@ -113,9 +115,27 @@ class NumbersTest(unittest.TestCase):
             numbers.make_entry(gloo(workers=2), [1.0]),
             numbers.make_entry(agg(), [1.0])])
         self.assertIsNone(entries[1]["ratio_to_gloo"])
-        text = numbers.to_json(entries)
-        self.assertEqual(json.loads(text), entries)
-        self.assertEqual(text.count("\n"), 4)
+        text = numbers.to_json(FACTS, entries)
+        self.assertEqual(numbers.of_json(text), {**FACTS, "results": entries})
+        self.assertEqual(text.count("\n"), 9)
+
+    def test_results_without_their_facts_are_refused(self):
+        for text in ("[]", '{"results": []}', "no JSON"):
+            with self.assertRaises(ValueError):
+                numbers.of_json(text)
+
+    def test_the_facts_are_of_this_run(self):
+        with tempfile.TemporaryDirectory() as folder:
+            venv = pathlib.Path(folder)
+            (venv / "lib/python3.11/site-packages/torch-2.0.1.dist-info"
+             ).mkdir(parents=True)
+            facts = bench_facts.facts(str(venv / "bin/python"))
+            self.assertEqual(tuple(facts), numbers.FACTS)
+            self.assertRegex(facts["date"], r"^\d{4}-\d\d-\d\d$")
+            self.assertRegex(facts["machine"], r".+, \d+ CPUs, .+")
+            self.assertEqual(facts["pytorch"], "2.0.1")
+            self.assertEqual(bench_facts.pytorch(""), "none")
+            self.assertEqual(bench_facts.commit(venv), "unknown")
 
     def test_groups_fit_into_memory_and_keep_their_order(self):
         rules = [agg(rule) for rule in "abcde"]
@@ -237,7 +257,7 @@ class ChartTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             source = pathlib.Path(folder) / "in.json"
             target = pathlib.Path(folder) / "out.svg"
-            source.write_text(json.dumps(results()))
+            source.write_text(numbers.to_json(FACTS, results()))
             self.assertEqual(chart.main([str(source), str(target)]), 0)
             self.assertEqual(target.read_text(), chart.svg(results()))
             with contextlib.redirect_stderr(io.StringIO()) as stderr:
@@ -248,11 +268,59 @@ class ChartTest(unittest.TestCase):
 
     def test_the_committed_chart_is_of_the_committed_results(self):
         folder = pathlib.Path("deploy")
-        entries = json.loads((folder / "bench.json").read_text())
+        entries = numbers.of_json(
+            (folder / "bench.json").read_text())["results"]
         for entry in entries:
             self.assertEqual(tuple(entry), numbers.KEYS)
         self.assertEqual((folder / "bench.svg").read_text(),
                          chart.svg(entries))
+
+
+class PageTest(unittest.TestCase):
+    """The tables of deploy/docs/performance.md."""
+
+    RUN = {**FACTS, "results": results()}
+
+    def test_a_cell_is_the_median_and_by_gloos(self):
+        lines = bench_page.section(self.RUN).splitlines()
+        self.assertEqual(
+            lines[0], "Date: 2026-11-23. Machine: a machine. PyTorch (gloo): "
+            "2.15. Commit: abc.")
+        self.assertIn("| TCP | 4 | 100 | 200 (2.00) |  |  |", lines)
+        # Gloo was not asked for 4 MB, and nobody for the Unix socket.
+        self.assertIn("| 4 MB | 4 |  |  |  |  |  |", lines)
+        self.assertIn("| 4 KB | 4 | 8.00 | 2.00 (0.25) |  |  |  |", lines)
+        self.assertIn("| TCP | 190 (1.90) | 200 (2.00) |  |", lines)
+
+    def test_the_rest_of_the_page_stays(self):
+        page = ("before\n<!-- of deploy/bench_page.py: begin -->\nold\n"
+                "<!-- of deploy/bench_page.py: end -->\nafter\n")
+        text = bench_page.replaced(page, self.RUN)
+        self.assertTrue(text.startswith("before\n"))
+        self.assertTrue(text.endswith("\nafter\n"))
+        self.assertNotIn("old", text)
+        self.assertEqual(bench_page.replaced(text, self.RUN), text)
+        with self.assertRaises(ValueError):
+            bench_page.replaced("before\nafter\n", self.RUN)
+
+    def test_the_command_writes_the_page(self):
+        with tempfile.TemporaryDirectory() as folder:
+            source = pathlib.Path(folder) / "in.json"
+            page = pathlib.Path(folder) / "page.md"
+            source.write_text(numbers.to_json(FACTS, results()))
+            page.write_text("no comments\n")
+            with contextlib.redirect_stderr(io.StringIO()) as stderr:
+                self.assertEqual(bench_page.main([str(source)]), 2)
+                self.assertEqual(bench_page.main([str(source), str(page)]), 1)
+            self.assertIn("the page lacks", stderr.getvalue())
+
+    def test_the_committed_page_is_of_the_committed_results(self):
+        folder = pathlib.Path("deploy")
+        page = pathlib.Path("deploy/docs/performance.md").read_text()
+        run = numbers.of_json((folder / "bench.json").read_text())
+        # /usr/bin/python3 deploy/bench_page.py deploy/bench.json \
+        #     deploy/docs/performance.md
+        self.assertEqual(bench_page.replaced(page, run), page)
 
 
 if __name__ == "__main__":
