@@ -123,7 +123,7 @@ def replaced(page, run):
 
 def main(arguments):
     if len(arguments) != 2:
-        print("usage: bench_page.py RESULTS.json PAGE.md", file=sys.stderr)
+        print("usage: bench_page.py RESULTS.json PAGE", file=sys.stderr)
         return 2
     page = pathlib.Path(arguments[1])
     try:

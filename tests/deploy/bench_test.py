@@ -306,7 +306,7 @@ class PageTest(unittest.TestCase):
     def test_the_command_writes_the_page(self):
         with tempfile.TemporaryDirectory() as folder:
             source = pathlib.Path(folder) / "in.json"
-            page = pathlib.Path(folder) / "page.md"
+            page = pathlib.Path(folder) / "page"
             source.write_text(numbers.to_json(FACTS, results()))
             page.write_text("no comments\n")
             with contextlib.redirect_stderr(io.StringIO()) as stderr:
