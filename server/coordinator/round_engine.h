@@ -1,5 +1,5 @@
-// One round, from closing to publication, over all shards: "How a round works"
-// of README.md as code.
+// One round, from closing to publication, over all shards: what
+// deploy/docs/concepts.md tells of a round, as code.
 //
 //   close -> gram -> [compensated gram] -> coefficients
 //         -> [norms -> trust] -> update -> publish

@@ -119,7 +119,7 @@ class PackagesTest(unittest.TestCase):
         project.mkdir()
         shutil.copy(ROOT / "worker_client/examples/minimal_worker.cc",
                     project / "worker.cc")
-        readme = (ROOT / "README.md").read_text()
+        readme = (ROOT / "worker_client/README.md").read_text()
         (project / "CMakeLists.txt").write_text(fenced(readme, "cmake")[0])
         for command in (["cmake", "-S", "/tmp/my_job", "-B", "/tmp/my_job/out"],
                         ["cmake", "--build", "/tmp/my_job/out"]):

@@ -1,8 +1,10 @@
-"""The package's documents: their programs and snippets run."""
+"""The front page's and the package's documents: their programs, commands and
+snippets run."""
 
 import os
-import pathlib
 import re
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -16,8 +18,9 @@ from tests.python.job_case import PACKAGE, ROOT, WAIT, JobCase, agg
 
 _FOLDER = ROOT / "worker_client" / "python"
 _README = _FOLDER / "README.md"
+_FRONT = ROOT / "README.md"
 # Documents, and how many snippets of Python each has.
-DOCUMENTS = {ROOT / "README.md": 1, _README: 5,
+DOCUMENTS = {_FRONT: 1, _README: 5,
              ROOT / "worker_client/python/TRAPS.md": 5,
              ROOT / "worker_client/python/MIGRATION.md": 5}
 
@@ -39,6 +42,36 @@ def Net():
 
 def blocks(path, language):
     return re.findall(rf"```{language}\n(.*?)```", path.read_text(), re.S)
+
+
+def launches(path):
+    """The page's blocks that are a command of agg-launch."""
+    return [text for text in blocks(path, "sh")
+            if text.startswith("agg-launch")]
+
+
+def said_of(path, command):
+    """What the page says that a command prints: the block behind it."""
+    return re.search(re.escape(f"```sh\n{command}```") + r"\n\n```\n(.*?)```",
+                     path.read_text(), re.S).group(1)
+
+
+# A network of the test's own: the page's port is free there, and nobody else
+# reaches what listens on it.
+_UNSHARE = ["unshare", "--net"] + (
+    [] if os.geteuid() == 0 else ["--user", "--map-root-user"])
+
+
+def why_no_network():
+    for program in ("unshare", "ip"):
+        if shutil.which(program) is None:
+            return f"needs the program {program}"
+    made = subprocess.run([*_UNSHARE, "ip", "link", "set", "lo", "up"],
+                          capture_output=True, text=True, check=False)
+    return made.stderr if made.returncode else None
+
+
+NO_NETWORK = why_no_network()
 
 
 def optimizer_of(block):
@@ -83,9 +116,50 @@ class ReadmeTest(JobCase):
             self.assertEqual(worker.rank, 0)
             self.assertTrue(worker.job.optimizer)
 
+    def test_the_front_page_prints_what_it_says(self):
+        (program,) = blocks(_FRONT, "python")
+        (command,) = launches(_FRONT)
+        result = self.launch(command, program)
+        self.assertEqual(result.stdout, said_of(_FRONT, command))
+
+    @unittest.skipIf(NO_NETWORK, NO_NETWORK)
+    def test_the_front_pages_job_on_several_machines(self):
+        """Its commands in one network, with an address for each machine."""
+        (program,) = blocks(_FRONT, "python")
+        (block,) = [text for text in blocks(_FRONT, "sh") if "host-a" in text]
+        for host, address in (("host-a", "127.0.0.1"), ("host-b", "127.0.0.2")):
+            block = re.sub(rf"--bind=0.0.0.0(?=.*# on {host}\n)",
+                           f"--bind={address}", block).replace(host, address)
+        folder = self.temporary_folder()
+        (folder / "train.py").write_text(program)
+        for name, command in (
+                ("agg_server", os.environ["AGG_SERVER"]),
+                ("agg-launch", f"{sys.executable} -B -m agg_server.launch")):
+            (folder / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+            (folder / name).chmod(0o755)
+        # Servers are jobs 1 and 2, the workers in the background job 3.
+        script = "\n".join(["set -e", "ip link set lo up", block, "wait %3",
+                            "kill %1 %2", "wait %1", "wait %2"])
+        process = subprocess.Popen(
+            [*_UNSHARE, "bash", "-c", script], cwd=folder, text=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, start_new_session=True,
+            env={**os.environ, "PYTHONPATH": str(PACKAGE),
+                 "PATH": f"{folder}:{os.environ['PATH']}"})
+        try:
+            output, errors = process.communicate(timeout=8 * WAIT)
+        finally:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            process.wait()
+        self.assertEqual(process.returncode, 0, errors)
+        # "The same lines": those of the program on one machine.
+        self.assertEqual(output, said_of(_FRONT, launches(_FRONT)[0]))
+
     def test_the_first_program_learns(self):
-        with tempfile.TemporaryDirectory() as folder:
-            result = self.launch(0, blocks(_README, "python")[0], folder)
+        result = self.launch(launches(_README)[0], blocks(_README, "python")[0])
         lines = sorted(result.stdout.splitlines())
         self.assertEqual([line.split(":")[0] for line in lines],
                          [f"rank {rank}" for rank in range(4)])
@@ -100,20 +174,20 @@ class ReadmeTest(JobCase):
                                    if line[0] != other) for other in "+-")
         exec(compile(_OWN + before.replace("range(5)", "range(1)").replace(
             '"model.pt"', "os.devnull"), "before", "exec"), {})
-        with tempfile.TemporaryDirectory() as folder:
-            self.launch(1, _OWN + after, folder)
-            saved = torch.load(os.path.join(folder, "model.pt"))
+        folder = self.temporary_folder()
+        self.launch(launches(_README)[1], _OWN + after, folder)
+        saved = torch.load(folder / "model.pt")
         # One epoch of four workers is 2 steps; y is the sum of x.
         self.assertEqual(list(saved), ["weight", "bias"])
         self.assertGreater(float(saved["weight"].min()), 0.3)
 
-    def launch(self, index, script, folder):
-        """The page's command of that index, in a folder with train.py."""
-        command = [text.split() for text in blocks(_README, "sh")
-                   if text.startswith("agg-launch")][index]
-        pathlib.Path(folder, "train.py").write_text(script)
+    def launch(self, command, script, folder=None):
+        """Runs a page's command in a folder in which the script is train.py."""
+        folder = folder or self.temporary_folder()
+        (folder / "train.py").write_text(script)
         result = subprocess.run(
-            [sys.executable, "-B", "-m", "agg_server.launch", *command[1:]],
+            [sys.executable, "-B", "-m", "agg_server.launch",
+             *command.split()[1:]],
             capture_output=True, text=True, check=False, timeout=8 * WAIT,
             cwd=folder, stdin=subprocess.DEVNULL,
             env={**os.environ, "PYTHONPATH": str(PACKAGE)})
@@ -142,7 +216,7 @@ class ReadmeTest(JobCase):
             for path, count in DOCUMENTS.items():
                 found = blocks(path, "python")
                 self.assertEqual(len(found), count, path)
-                for block in found[path == _README:]:
+                for block in found[path in (_FRONT, _README):]:
                     with self.subTest(block=block):
                         self.run_block(block, {**self.names(), **groups})
 
