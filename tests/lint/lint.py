@@ -21,6 +21,7 @@ exits with 1 if a check failed.
   citations   documents, their sections, the protocol's rules (P5) and the
               decisions that a text cites exist
   links       relative links of documents and their anchors (documents.py)
+  version     the release is the same wherever it is stated
   shellcheck  shell scripts, where shellcheck is installed
 """
 
@@ -247,6 +248,28 @@ def check_citations(files):
                 yield "%s:%d: no %s" % (path, number, citation)
 
 
+# Who states the release, and how. Whoever else needs it reads version.h.
+_VERSIONS = {
+    "server/base/version.h": r'.* kVersion\[\] = "(.*)";',
+    "worker_client/python/agg_server/__init__.py": r'__version__ = "(.*)"',
+    "CHANGELOG.md": r"## (\d+[.]\d+[.]\d+) - \d{4}-\d\d-\d\d$",
+    "README.md": r"Version (\d+[.]\d+[.]\d+)\b",
+}
+
+
+def check_version(files):
+    stated = {}
+    for path, pattern in _VERSIONS.items():
+        matches = (re.match(pattern, line) for line in files.get(path, []))
+        # The newest one of the change log comes first.
+        stated[path] = next((m.group(1) for m in matches if m), "nothing")
+    owner, *others = stated
+    for path in others:
+        if stated[path] != stated[owner]:
+            yield "%s: the release is %s; %s says %s" % (
+                path, stated[path], owner, stated[owner])
+
+
 def check_shell(root, files):
     scripts = [path for path, lines in files.items()
                if lines and re.match(r"#!.*\b(ba|da)?sh\b", lines[0])]
@@ -360,6 +383,7 @@ def main(argv):
         "rooms": rooms.check(files, groups),
         "citations": check_citations(files),
         "links": documents.check_links(files, tracked_paths(root)),
+        "version": check_version(files),
     }
     skipped = 0
     if shutil.which("shellcheck"):

@@ -157,5 +157,31 @@ class CommentsTest(unittest.TestCase):
         self.assertEqual(self.found("// Per-target guard."), [])
 
 
+class VersionTest(unittest.TestCase):
+
+    def found(self, **changes):
+        files = {
+            "server/base/version.h": [
+                "#define A", 'inline constexpr char kVersion[] = "1.2.3";'],
+            "worker_client/python/agg_server/__init__.py": [
+                '__version__ = "1.2.3"'],
+            "CHANGELOG.md": ["# Changelog", "## Unreleased",
+                             "## 1.2.3 - 2026-11-28", "## 1.2.2 - 2026-11-01"],
+            "README.md": ["Version 1.2.3, for Linux."]}
+        return list(lint.check_version({**files, **changes}))
+
+    def test_one_release_everywhere(self):
+        self.assertEqual(self.found(), [])
+
+    def test_another_release_and_none(self):
+        self.assertEqual(
+            self.found(**{"README.md": ["Version 1.2.4"],
+                          "CHANGELOG.md": ["## Unreleased"]}),
+            ["CHANGELOG.md: the release is nothing; server/base/version.h "
+             "says 1.2.3",
+             "README.md: the release is 1.2.4; server/base/version.h says "
+             "1.2.3"])
+
+
 if __name__ == "__main__":
     unittest.main()
