@@ -30,7 +30,8 @@ struct SmLimits {
 std::optional<SmLimits> LimitsOfDevice();
 
 // Blocks by the limits alone, with as much shared memory as there can be: what
-// the table of kernels/README.md has (tests/kernels/cuda/kernel_resources.py).
+// the table of kernels/cuda/README.md has
+// (tests/kernels/cuda/kernel_resources.py).
 // REQUIRES: use.threads > 0.
 int ExpectedBlocks(const cuda::KernelUse& use, const SmLimits& limits);
 

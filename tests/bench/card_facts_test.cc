@@ -24,7 +24,7 @@ TEST(SmOccupancyTest, BlocksAreBoundByWhatRunsOutFirst) {
   EXPECT_EQ(Blocks(kSm120, 32, 16, 0), 24);      // blocks
 }
 
-// Lines of the table in kernels/README.md.
+// Lines of the table in kernels/cuda/README.md.
 TEST(SmOccupancyTest, AreThoseOfTheTable) {
   EXPECT_EQ(Blocks(kSm90, 128, 154, 48 << 10), 3);  // FewRowsKernel<F32, 8>
   EXPECT_EQ(Blocks(kSm90, 128, 40, 16 << 10), 12);  // FewRowsKernel<F32, 2>

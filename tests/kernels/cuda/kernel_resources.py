@@ -375,7 +375,7 @@ def main(arguments):
               "would lack what it shows", file=sys.stderr)
         return 1
     readme = pathlib.Path(os.environ["BUILD_WORKSPACE_DIRECTORY"],
-                          "kernels/README.md")
+                          "kernels/cuda/README.md")
     before, _, rest = readme.read_text().partition(BEGIN)
     after = rest.partition(END)[2]
     readme.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")

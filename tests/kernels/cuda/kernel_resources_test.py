@@ -1,4 +1,4 @@
-"""No kernel spills or has a stack, and kernels/README.md has their table."""
+"""No kernel spills or has a stack, and kernels/cuda/README.md has their table."""
 
 import pathlib
 import unittest
@@ -6,7 +6,7 @@ import unittest
 from tests.kernels.cuda import kernel_resources as resources
 
 FOLDER = "kernels/cuda/kernels_objects"
-README = "kernels/README.md"
+README = "kernels/cuda/README.md"
 
 LOG = """CUDA 13.0 in /usr/local/cuda
 .entry _ZN3agg3SumINS_3F32EEEvPd(
@@ -120,7 +120,7 @@ class KernelsTest(unittest.TestCase):
 
     # Update is to be bound by memory: an SM of an H200 issues some 220
     # instructions while a KB comes at the bandwidth of its memory
-    # (kernels/README.md), and those of the optimizer's step and the stores
+    # (kernels/cuda/README.md), and those of the optimizer's step and the stores
     # come on top.
     def test_update_needs_few_instructions(self):
         if not self.has_code:

@@ -1,6 +1,6 @@
-// How many kernels a round launches, as kernels/README.md states it. However
-// many tensors: what would make each of them a launch of its own must not slip
-// in.
+// How many kernels a round launches, as kernels/cuda/README.md states it.
+// However many tensors: what would make each of them a launch of its own must
+// not slip in.
 #include <cstdint>
 #include <memory>
 #include <vector>
