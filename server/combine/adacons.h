@@ -11,32 +11,41 @@
 
 namespace agg {
 
+struct AdaconsResult {
+  bool fell_back = false;  // the guard fired: the coefficients are the mean's
+  // What the coefficients' sums lose (server/combine/README.md 4.6), >= 1.
+  double kappa = 1.0;
+};
+
 // n_i = sqrt(G_ii) + eps, alpha_i = (G 1)_i / (n_i P); the momentum averages
-// the sorted alphas, which go back to the rows they came from (scatter; ties
-// are broken by row) and are normalised to sum 1; w_i = alpha'_i / n_i.
+// the sorted alphas (ties are broken by row), which go back to rows and are
+// normalised to sum 1; w_i = alpha'_i / n_i. Unsort: scatter writes each to the
+// row it came from; gather reads the momentum at the sort's index, as the
+// authors' program does, and so mostly gives a row another row's alpha.
 // Rescale: none; mean_norm multiplies by the mean of ||g_i||; match_mean
 // multiplies by ||mean|| / ||result||.
 //
 // `momentum` holds the averaged alphas in ascending order; empty before the
 // first round.
 //
-// Returns false when the guard fired: then the coefficients are the mean's
-// (never rescaled) and *momentum is as before. It fires when anything is not
-// finite, when sum(alpha') <= 1e-6 * sum|alpha'| (the direction would flip; all
-// rows zero is such a case), or when match_mean meets a zero result.
+// When the guard fires the coefficients are the mean's (never rescaled) and
+// *momentum is as before. It fires when anything is not finite, when
+// sum(alpha') <= 1e-6 * sum|alpha'| (the direction would flip; all rows zero is
+// such a case), or when match_mean meets a zero result.
 //
 // When P differs from the momentum's length, the momentum is first resampled:
 // the new k-th entry is the old one at quantile (k + 1/2) / P, linearly
 // interpolated, held at the ends. A zero row keeps w_i = alpha'_i / eps, which
 // multiplies zeros. P = 1 gives g / (||g|| + eps).
 //
-// Accuracy: 1e-14 on ordinary rows (server/combine/README.md 10.2). Where rows
-// almost cancel but the guard is not yet reached, the inner products' rounding
-// grows by sum_ij |G_ij|/n_i beside P |sum of alphas|, at worst to about 1e-3.
+// In double for a plain Gram: 1e-14 on ordinary rows, about 1e-16 kappa where
+// they cancel. In __float128 from hi + lo for a compensated one, where
+// coefficients are rounded to double at the end.
 // REQUIRES: finite entries; coefficients.size() == gram.num_rows() >= 1.
-bool AdaconsCoefficients(const AdaconsOptions& options, const GramMatrix& gram,
-                         std::vector<double>* momentum,
-                         absl::Span<double> coefficients);
+AdaconsResult AdaconsCoefficients(const AdaconsOptions& options,
+                                  const GramMatrix& gram,
+                                  std::vector<double>* momentum,
+                                  absl::Span<double> coefficients);
 
 // The resampling above, on its own. REQUIRES: momentum not empty.
 std::vector<double> ResampleMomentum(const std::vector<double>& momentum,

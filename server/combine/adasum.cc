@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <limits>
-#include <type_traits>
 
 #include "server/base/dcheck.h"
 
@@ -60,18 +59,13 @@ class Recursion {
       Real* out = &b_.gram[i * side_];
       Real* absolute = &b_.absolute[i * side_];
       for (int j = i; j < num_rows_; ++j) {
-        out[j] = Entry(gram, i, j);
+        out[j] = Entry<Real>(gram, i, j);
         absolute[j] = Abs(out[j]);
       }
       b_.counts[i] = out[i] >= kZeroNormSquared ? 1 : 0;
     }
     ZeroPadding(num_rows_, side_, &b_.gram);
     ZeroPadding(num_rows_, side_, &b_.absolute);
-  }
-
-  static Real Entry(const GramMatrix& gram, int i, int j) {
-    if constexpr (std::is_same_v<Real, double>) return gram(i, j);
-    return static_cast<Real>(gram(i, j)) + gram.lo(i, j);
   }
 
   // Zeroes the row that was added to make the side even, if there is one.

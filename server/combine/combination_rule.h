@@ -27,10 +27,16 @@ struct RuleState {
 // multiplied by (server/combine/README.md 4.3).
 enum class AdaconsRescale : uint8_t { kNone, kMeanNorm, kMatchMean };
 
+// How the sorted momentum goes back to the rows (server/combine/README.md 4.1):
+// each entry to the row that its place belongs to, or as the authors' program
+// indexes it.
+enum class AdaconsUnsort : uint8_t { kScatter, kGather };
+
 struct AdaconsOptions {
   double beta = 0.99;     // of the sorted momentum, in [0, 1)
   double epsilon = 1e-8;  // absolute, added to norms; > 0
   AdaconsRescale rescale = AdaconsRescale::kNone;
+  AdaconsUnsort unsort = AdaconsUnsort::kScatter;
 };
 
 // What a job may choose about the rule geometric_median. Apart from
@@ -117,7 +123,8 @@ class CombinationRule {
 };
 
 // The result of a rule that only chose `coefficients`: norm_squared is
-// w^T G w, which rounding must not leave below 0. O(P^2).
+// w^T G w, which rounding must not leave below 0; of a compensated Gram matrix
+// with all its digits. O(P^2).
 RuleResult ResultOf(const GramMatrix& gram,
                     absl::Span<const double> coefficients);
 

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <type_traits>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -84,6 +85,14 @@ class GramMatrix {
   std::vector<double> hi_;
   std::vector<double> lo_;
 };
+
+// The entry (i, j) in a rule's arithmetic: double takes the high part,
+// __float128 both.
+template <typename Real>
+Real Entry(const GramMatrix& gram, int i, int j) {
+  if constexpr (std::is_same_v<Real, double>) return gram(i, j);
+  return static_cast<Real>(gram(i, j)) + gram.lo(i, j);
+}
 
 // --- Statistics of a set of gradient rows, all from their Gram matrix
 // (server/combine/README.md 7). Pure. REQUIRES everywhere: finite entries.

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <limits>
 #include <numeric>
-#include <type_traits>
 
 #include "server/base/dcheck.h"
 #include "server/combine/combination_rule.h"
@@ -19,12 +18,6 @@ struct Score {
   Real sum = 0;
   Real size = 0;  // of the terms that `sum` is a difference of
 };
-
-template <typename Real>
-Real Entry(const GramMatrix& gram, int i, int j) {
-  if constexpr (std::is_same_v<Real, double>) return gram(i, j);
-  return static_cast<Real>(gram(i, j)) + gram.lo(i, j);
-}
 
 // A row's squared distances to the others, and the sizes of their terms.
 template <typename Real>

@@ -36,6 +36,10 @@ constexpr Name<AdaconsRescale> kRescales[] = {
     {AdaconsRescale::kMeanNorm, "mean_norm"},
     {AdaconsRescale::kMatchMean, "match_mean"},
 };
+constexpr Name<AdaconsUnsort> kUnsorts[] = {
+    {AdaconsUnsort::kScatter, "scatter"},
+    {AdaconsUnsort::kGather, "gather"},
+};
 constexpr Name<OutlierAction> kOutlierActions[] = {
     {OutlierAction::kExclude, "exclude"},
     {OutlierAction::kWarn, "warn"},
@@ -201,6 +205,10 @@ absl::string_view AdaconsRescaleName(AdaconsRescale rescale) {
   return FindName<AdaconsRescale>(kRescales, rescale);
 }
 
+absl::string_view AdaconsUnsortName(AdaconsUnsort unsort) {
+  return FindName<AdaconsUnsort>(kUnsorts, unsort);
+}
+
 absl::string_view OutlierActionName(OutlierAction action) {
   return FindName<OutlierAction>(kOutlierActions, action);
 }
@@ -218,6 +226,11 @@ absl::StatusOr<StepScale> ParseStepScale(absl::string_view field,
 absl::StatusOr<AdaconsRescale> ParseAdaconsRescale(absl::string_view field,
                                                    absl::string_view name) {
   return Parse<AdaconsRescale>(kRescales, field, name);
+}
+
+absl::StatusOr<AdaconsUnsort> ParseAdaconsUnsort(absl::string_view field,
+                                                 absl::string_view name) {
+  return Parse<AdaconsUnsort>(kUnsorts, field, name);
 }
 
 absl::StatusOr<OutlierAction> ParseOutlierAction(absl::string_view field,

@@ -31,6 +31,7 @@ enum class ScheduleKind : uint8_t {
 absl::string_view ScopeName(Scope scope);
 absl::string_view StepScaleName(StepScale scale);
 absl::string_view AdaconsRescaleName(AdaconsRescale rescale);
+absl::string_view AdaconsUnsortName(AdaconsUnsort unsort);
 absl::string_view OutlierActionName(OutlierAction action);
 
 // INVALID_ARGUMENT `field is "name"; allowed: ...` for an unknown name.
@@ -40,6 +41,8 @@ absl::StatusOr<StepScale> ParseStepScale(absl::string_view field,
                                          absl::string_view name);
 absl::StatusOr<AdaconsRescale> ParseAdaconsRescale(absl::string_view field,
                                                    absl::string_view name);
+absl::StatusOr<AdaconsUnsort> ParseAdaconsUnsort(absl::string_view field,
+                                                 absl::string_view name);
 absl::StatusOr<OutlierAction> ParseOutlierAction(absl::string_view field,
                                                  absl::string_view name);
 absl::StatusOr<Averaging> ParseAveraging(absl::string_view field,

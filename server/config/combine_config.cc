@@ -72,6 +72,8 @@ RuleOptions ReadRule(int32_t workers, const std::string& path,
     fields.Number("adacons.epsilon", &adacons->epsilon);
     fields.Name("adacons.rescale", AdaconsRescaleName(adacons->rescale),
                 ParseAdaconsRescale, &adacons->rescale);
+    fields.Name("adacons.unsort", AdaconsUnsortName(adacons->unsort),
+                ParseAdaconsUnsort, &adacons->unsort);
   }
   if (MayHave(rule, kTakesKrumOptions, config->has_krum(), path + "krum",
               errors)) {

@@ -46,6 +46,10 @@ void RuleFields(V* v, RuleOptions* options) {
   // Enumerators of AdaCons' rescale and of outcomes are only ever added at the
   // end.
   v->Enum("rescale", AdaconsRescale::kMatchMean, &options->adacons.rescale);
+  // Older records have none.
+  if (v->There("unsort", options->adacons.unsort != AdaconsOptions().unsort)) {
+    v->Enum("unsort", AdaconsUnsort::kGather, &options->adacons.unsort);
+  }
 }
 
 // A rule's memory: one object for each segment.
@@ -275,6 +279,7 @@ bool IsEmpty(const RuleChange& change) {
          !change.learning_rate.has_value() &&
          !change.adacons_beta.has_value() &&
          !change.adacons_rescale.has_value() &&
+         !change.adacons_unsort.has_value() &&
          !change.krum_byzantine_workers.has_value() &&
          !change.krum_selected.has_value();
 }
@@ -286,6 +291,16 @@ absl::Status CheckTrait(const Rule& rule, RuleTrait trait,
   return FieldError(field, value,
                     absl::StrCat("with rule ", NamesOfRulesWith(trait),
                                  "; the rule is ", Quoted(rule.name)));
+}
+
+// Such an option whose value is a name.
+template <typename Enum, typename Parse>
+absl::Status ChangeName(RuleTrait trait, absl::string_view field,
+                        const std::string& name, const Rule& rule, Parse parse,
+                        Enum* value) {
+  AGG_RETURN_IF_ERROR(CheckTrait(rule, trait, field, Quoted(name)));
+  AGG_ASSIGN_OR_RETURN(*value, parse(field, name));
+  return absl::OkStatus();
 }
 
 absl::Status ChangeKrum(const RuleChange& change, RuleOptions* options) {
@@ -312,14 +327,18 @@ absl::Status ChangeAdacons(const RuleChange& change, RuleOptions* options) {
                              absl::StrCat(*change.adacons_beta)));
     options->adacons.beta = *change.adacons_beta;
   }
-  if (!change.adacons_rescale.has_value()) return status;
-  status.Update(CheckTrait(*options->rule, kTakesAdaconsOptions,
-                           "adacons_rescale", Quoted(*change.adacons_rescale)));
-  if (!status.ok()) return status;
-  AGG_ASSIGN_OR_RETURN(
-      const AdaconsRescale rescale,
-      ParseAdaconsRescale("adacons_rescale", *change.adacons_rescale));
-  options->adacons.rescale = rescale;
+  if (change.adacons_rescale.has_value()) {
+    const std::string& name = *change.adacons_rescale;
+    status.Update(ChangeName(kTakesAdaconsOptions, "adacons_rescale", name,
+                             *options->rule, ParseAdaconsRescale,
+                             &options->adacons.rescale));
+  }
+  if (change.adacons_unsort.has_value()) {
+    const std::string& name = *change.adacons_unsort;
+    status.Update(ChangeName(kTakesAdaconsOptions, "adacons_unsort", name,
+                             *options->rule, ParseAdaconsUnsort,
+                             &options->adacons.unsort));
+  }
   return status;
 }
 
@@ -336,6 +355,7 @@ void TakeRule(const Rule* rule, int32_t workers, RuleOptions* options) {
     // Epsilon is as configured: no change touches it.
     options->adacons.beta = AdaconsOptions().beta;
     options->adacons.rescale = AdaconsOptions().rescale;
+    options->adacons.unsort = AdaconsOptions().unsort;
   }
   options->rule = rule;
 }
@@ -359,7 +379,8 @@ bool SameRule(const RuleOptions& a, const RuleOptions& b) {
   return a.rule == b.rule && a.scope == b.scope &&
          a.adacons.beta == b.adacons.beta &&
          a.adacons.epsilon == b.adacons.epsilon &&
-         a.adacons.rescale == b.adacons.rescale;
+         a.adacons.rescale == b.adacons.rescale &&
+         a.adacons.unsort == b.adacons.unsort;
 }
 
 }  // namespace
@@ -418,6 +439,9 @@ void ChangeFields(V* v, RuleChange* change) {
   if (adacons || !V::kReads) {
     v->Field("adacons_beta", &change->adacons_beta);
     v->Field("adacons_rescale", &change->adacons_rescale);
+  }
+  if (v->There("adacons_unsort", change->adacons_unsort.has_value())) {
+    v->Field("adacons_unsort", &change->adacons_unsort);
   }
   if (v->There("krum_byzantine_workers",
                change->krum_byzantine_workers.has_value())) {
@@ -556,6 +580,8 @@ RuleChange ChangeTo(const CombineOptions& options) {
     change.adacons_beta = options.rule.adacons.beta;
     change.adacons_rescale =
         std::string(AdaconsRescaleName(options.rule.adacons.rescale));
+    change.adacons_unsort =
+        std::string(AdaconsUnsortName(options.rule.adacons.unsort));
   }
   if (options.rule.rule->Has(kTakesKrumOptions)) {
     change.krum_byzantine_workers = options.rule.krum.byzantine_workers;

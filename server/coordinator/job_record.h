@@ -82,6 +82,7 @@ struct RuleChange {
   std::optional<double> learning_rate;  // the schedule's
   std::optional<double> adacons_beta;
   std::optional<std::string> adacons_rescale;
+  std::optional<std::string> adacons_unsort;
   std::optional<int32_t> krum_byzantine_workers;
   std::optional<int32_t> krum_selected;
 };

@@ -54,6 +54,9 @@ RuleChange FromProto(const v1::SetRuleRequest& request) {
   if (request.has_adacons_rescale()) {
     change.adacons_rescale = request.adacons_rescale();
   }
+  if (request.has_adacons_unsort()) {
+    change.adacons_unsort = request.adacons_unsort();
+  }
   if (request.has_krum_byzantine_workers()) {
     change.krum_byzantine_workers = request.krum_byzantine_workers();
   }
@@ -117,6 +120,7 @@ absl::Status CheckTexts(const v1::SetRuleRequest& request) {
   status.Update(ValidateText("scope", request.scope()));
   status.Update(ValidateText("step_scale", request.step_scale()));
   status.Update(ValidateText("adacons_rescale", request.adacons_rescale()));
+  status.Update(ValidateText("adacons_unsort", request.adacons_unsort()));
   return status;
 }
 

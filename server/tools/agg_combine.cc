@@ -53,6 +53,7 @@ struct CombineFlags {
 struct Names {
   std::string rule, scope;
   std::string adacons_rescale = "none";
+  std::string adacons_unsort = "scatter";
   std::string outlier_action = "exclude";
   std::string step_scale = "none";
   std::string averaging = "debiased";
@@ -115,8 +116,8 @@ std::vector<Flag> RuleFlags(Names* names, RuleOptions* rule) {
       {"--scope", "per_tensor|global",
        "without effect, since there is one tensor", TextValue(&names->scope)},
       {"--kappa_limit", "LIMIT",
-       "cancellation above which Adasum and Krum take a compensated Gram "
-       "matrix; default 1e10",
+       "cancellation above which Adasum, AdaCons and Krum take a compensated "
+       "Gram matrix; default 1e10",
        Number(&rule->kappa_limit)},
       {"--adacons_beta", "BETA",
        "momentum of sorted coefficients; default 0.99",
@@ -125,6 +126,9 @@ std::vector<Flag> RuleFlags(Names* names, RuleOptions* rule) {
        Number(&rule->adacons.epsilon)},
       {"--adacons_rescale", "none|mean_norm|match_mean", "default: none",
        TextValue(&names->adacons_rescale)},
+      {"--adacons_unsort", "scatter|gather",
+       "gather as the authors' program does it; default: scatter",
+       TextValue(&names->adacons_unsort)},
   };
 }
 
@@ -240,6 +244,8 @@ absl::Status TakeNames(const Names& names, CombineOptions* combine) {
   }
   Take(ParseAdaconsRescale("--adacons_rescale", names.adacons_rescale),
        &rule.adacons.rescale, &status);
+  Take(ParseAdaconsUnsort("--adacons_unsort", names.adacons_unsort),
+       &rule.adacons.unsort, &status);
   Take(ParseOutlierAction("--outliers_action", names.outlier_action),
        &combine->outliers.action, &status);
   Take(ParseStepScale("--step_scale", names.step_scale),

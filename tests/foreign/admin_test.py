@@ -38,6 +38,10 @@ class AdminTest(ForeignTestCase):
                               job, "SetRule", **{field: value})
         self.assert_fails(Code.INVALID_ARGUMENT, "adacons_beta", self.call,
                           job, "SetRule", adacons_beta=0.5)
+        self.assert_fails(Code.INVALID_ARGUMENT,
+                          'adacons_unsort is "sorted"; allowed: "scatter", '
+                          '"gather"', self.call, job, "SetRule",
+                          rule="adacons", adacons_unsort="sorted")
         self.assert_fails(Code.INVALID_ARGUMENT, "krum_selected is 2",
                           self.call, job, "SetRule", rule="krum",
                           krum_selected=2)

@@ -128,7 +128,7 @@ std::vector<size_t> Places(const Vector& alphas) {
 }  // namespace
 
 AdaconsStep Adacons(const Rows& rows, Real beta, Real epsilon, Rescale rescale,
-                    Vector* momentum) {
+                    Unsort unsort, Vector* momentum) {
   const size_t num_rows = rows.size();
   const Vector mean = Mean(rows);
   Vector alphas(num_rows);
@@ -161,7 +161,13 @@ AdaconsStep Adacons(const Rows& rows, Real beta, Real epsilon, Rescale rescale,
   for (size_t i = 0; i < num_rows; ++i) {
     const Vector row = ToVector(rows[i]);
     norms += Norm(row);
-    step.alphas.push_back(next[places[i]] / sum);
+    size_t entry = places[i];
+    if (unsort == Unsort::kGather) {
+      for (size_t j = 0; j < num_rows; ++j) {
+        if (places[j] == i) entry = j;
+      }
+    }
+    step.alphas.push_back(next[entry] / sum);
     for (size_t k = 0; k < row.size(); ++k) {
       step.direction[k] += step.alphas[i] * row[k] / (Norm(row) + epsilon);
     }
@@ -197,7 +203,9 @@ const Transcription kTranscriptions[] = {
     {"adacons",
      [](const Rows& rows, const Examples&) {
        Vector momentum;
-       return Adacons(rows, 0.99L, 1e-8L, Rescale::kNone, &momentum).direction;
+       return Adacons(rows, 0.99L, 1e-8L, Rescale::kNone, Unsort::kScatter,
+                      &momentum)
+           .direction;
      }},
     {"krum",
      [](const Rows& rows, const Examples&) { return MultiKrum(rows, 1, 1); }},

@@ -27,6 +27,7 @@ Vector GeometricMedian(const Rows& rows, int iterations, Real epsilon);
 Real SumOfDistances(const Rows& rows, const Vector& point);
 
 enum class Rescale { kNone, kMeanNorm, kMatchMean };
+enum class Unsort { kScatter, kGather };
 
 struct AdaconsStep {
   Vector direction;
@@ -35,11 +36,12 @@ struct AdaconsStep {
 };
 
 // AdaCons, one step: project the mean on each unit gradient, average the sorted
-// projections over steps, put them back, normalise, recombine unit gradients.
+// projections over steps, put them back (gather: take the entry whose number is
+// the row at one's own place), normalise, recombine unit gradients.
 // *momentum (sorted, empty at first) advances unless the step fell back.
 // REQUIRES: the same number of rows each step.
 AdaconsStep Adacons(const Rows& rows, Real beta, Real epsilon, Rescale rescale,
-                    Vector* momentum);
+                    Unsort unsort, Vector* momentum);
 
 // The combination of the rows in a rule's first round, with the rule's default
 // options: as its definition says, on full vectors. `examples` has one number

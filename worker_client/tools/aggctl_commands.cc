@@ -296,6 +296,9 @@ class Session {
     if (flags_.adacons_rescale.has_value()) {
       request.set_adacons_rescale(*flags_.adacons_rescale);
     }
+    if (flags_.adacons_unsort.has_value()) {
+      request.set_adacons_unsort(*flags_.adacons_unsort);
+    }
     if (flags_.krum_byzantine_workers.has_value()) {
       request.set_krum_byzantine_workers(*flags_.krum_byzantine_workers);
     }

@@ -42,7 +42,8 @@ struct AggctlFlags {
   absl::Duration interval = absl::Seconds(1);
   int count = 0;  // refreshes; 0: no end
   // set-rule: what is to change
-  absl::optional<std::string> rule, scope, step_scale, adacons_rescale;
+  absl::optional<std::string> rule, scope, step_scale;
+  absl::optional<std::string> adacons_rescale, adacons_unsort;
   absl::optional<double> learning_rate, adacons_beta;
   absl::optional<int32_t> krum_byzantine_workers, krum_selected;
   absl::optional<bool> force_step_scale;

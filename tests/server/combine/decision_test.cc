@@ -7,6 +7,7 @@
 
 #include "gtest/gtest.h"
 #include "server/combine/rule_table.h"
+#include "tests/reference/combination_rules.h"
 #include "tests/reference/row_statistics.h"
 #include "tests/server/combine/test_rows.h"
 
@@ -362,6 +363,32 @@ TEST(DecidePolicyTest, GlobalScopeAsksForAllTensors) {
   EXPECT_LE(
       Error(model, decision.coefficients[0], reference::AdasumTree(model)),
       1e-9);
+}
+
+// Of the whole model: AdaCons' alphas are sums of inner products over rows that
+// cancel.
+TEST(DecidePolicyTest, AdaconsAsksForCompensatedGramsWhereRowsCancel) {
+  Rows rows = NearOpposite(5, 1e-6);
+  rows.resize(2);
+  const CombineOptions options = MakeOptions("adacons");
+  const Decision ask = Decide(options, {}, MakeRound({rows}));
+  EXPECT_EQ(ask.kind, DecisionKind::kNeedsCompensated);
+  EXPECT_EQ(ask.compensate_tensors, (std::vector<int>{0}));
+  const Decision decision = DecideRows(options, {}, {rows});
+  EXPECT_EQ(decision.kind, DecisionKind::kApply);
+  EXPECT_TRUE(decision.compensated);
+  EXPECT_FALSE(decision.adacons_fallback);
+  reference::Vector momentum;
+  const reference::AdaconsStep expected =
+      reference::Adacons(rows, 0.99L, 1e-8L, reference::Rescale::kNone,
+                         reference::Unsort::kScatter, &momentum);
+  EXPECT_LE(Error(rows, decision.coefficients[0], expected.direction), 1e-9);
+  ASSERT_EQ(decision.next_state.rule[0].values.size(), 2u);
+  for (int k = 0; k < 2; ++k) {
+    EXPECT_NEAR(decision.next_state.rule[0].values[k],
+                static_cast<double>(momentum[k]),
+                1e-15 * std::abs(static_cast<double>(momentum[k])));
+  }
 }
 
 TEST(DecidePolicyTest, ExactOppositesAreCompensatedToTheSameResult) {

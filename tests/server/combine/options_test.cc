@@ -45,6 +45,12 @@ TEST(OptionsTest, NamesRoundTrip) {
             AdaconsRescale::kMatchMean);
   EXPECT_EQ(*ParseAdaconsRescale("field", "mean_norm"),
             AdaconsRescale::kMeanNorm);
+  for (const char* name : {"scatter", "gather"}) {
+    const absl::StatusOr<AdaconsUnsort> unsort =
+        ParseAdaconsUnsort("field", name);
+    ASSERT_TRUE(unsort.ok()) << unsort.status();
+    EXPECT_EQ(AdaconsUnsortName(*unsort), name);
+  }
   EXPECT_EQ(*ParseAveraging("field", "paper"), Averaging::kPaper);
   EXPECT_EQ(*ParseScheduleKind("field", "inverse_sqrt"),
             ScheduleKind::kInverseSqrt);
@@ -57,6 +63,7 @@ TEST(OptionsTest, UnknownNamesListTheAllowedOnes) {
             "combination.scope is \"\"; allowed: \"per_tensor\", \"global\"");
   EXPECT_FALSE(ParseStepScale("field", "Linear").ok());
   EXPECT_FALSE(ParseAdaconsRescale("field", "mean").ok());
+  EXPECT_FALSE(ParseAdaconsUnsort("field", "Gather").ok());
   EXPECT_FALSE(ParseAveraging("field", "ema").ok());
   EXPECT_FALSE(ParseScheduleKind("field", "step").ok());
 }

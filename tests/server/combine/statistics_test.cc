@@ -217,8 +217,9 @@ TEST(StatisticsTest, ShadowMomentumIsItsOwn) {
     const Rows rows = BiasedLcgRows(6 + round, 5, 30, 0.5);
     const RoundStatistics statistics =
         RunRound(options, MakeRound({rows}), &state, &decision);
-    const reference::AdaconsStep expected = reference::Adacons(
-        rows, 0.99L, 1e-8L, reference::Rescale::kNone, &momentum);
+    const reference::AdaconsStep expected =
+        reference::Adacons(rows, 0.99L, 1e-8L, reference::Rescale::kNone,
+                           reference::Unsort::kScatter, &momentum);
     EXPECT_NEAR(statistics.shadows[0].norm,
                 static_cast<double>(reference::Norm(expected.direction)),
                 1e-13);

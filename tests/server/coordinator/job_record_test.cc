@@ -129,6 +129,23 @@ TEST(JobRecordTest, ItsTextStaysByteForByte) {
       R"("attempt": 3}]})");
 }
 
+// Older records have no unsort, and only one that is not the default is
+// written.
+TEST(JobRecordTest, AnUnsortReadsBack) {
+  JobRecord record = Sample();
+  record.shadow_rules[1].adacons.unsort = AdaconsUnsort::kGather;
+  const std::string text = JobRecordText(record);
+  EXPECT_THAT(text, HasSubstr("\"unsort\": 1"));
+  const auto back = ParseJobRecord(text);
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->rule.adacons.unsort, AdaconsUnsort::kScatter);
+  EXPECT_EQ(back->shadow_rules[1].adacons.unsort, AdaconsUnsort::kGather);
+  const std::string wrong =
+      absl::StrReplaceAll(text, {{"\"unsort\": 1", "\"unsort\": 2"}});
+  EXPECT_THAT(std::string(ParseJobRecord(wrong).status().message()),
+              HasSubstr("unsort is 2; allowed: 0 to 1"));
+}
+
 TEST(JobRecordTest, AnEmptyOneReadsBackToo) {
   const auto back = ParseJobRecord(JobRecordText(JobRecord()));
   ASSERT_TRUE(back.ok()) << back.status();
@@ -230,6 +247,7 @@ TEST(JobFactsTest, ARuleReadsBackAndChangesAnythingIntoIt) {
   options.rule.scope = Scope::kPerTensor;
   options.rule.adacons.beta = 0.25;
   options.rule.adacons.rescale = AdaconsRescale::kMatchMean;
+  options.rule.adacons.unsort = AdaconsUnsort::kGather;
   options.schedule.learning_rate = 0.1 + 0.2;  // not a short decimal
   JobChanges changes;
   changes.rule = ChangeTo(options);
@@ -248,6 +266,7 @@ TEST(JobFactsTest, ARuleReadsBackAndChangesAnythingIntoIt) {
   EXPECT_EQ(made->rule.scope, Scope::kPerTensor);
   EXPECT_EQ(made->rule.adacons.beta, 0.25);
   EXPECT_EQ(made->rule.adacons.rescale, AdaconsRescale::kMatchMean);
+  EXPECT_EQ(made->rule.adacons.unsort, AdaconsUnsort::kGather);
   EXPECT_EQ(made->schedule.learning_rate, options.schedule.learning_rate);
   const auto back =
       ChangedCombination(options, *read->next_rule, /*workers=*/8);
@@ -531,8 +550,10 @@ TEST(RuleChangeTest, NumbersChangeAlone) {
   change.rule = "adacons";
   change.adacons_beta = 0.5;
   change.adacons_rescale = "match_mean";
+  change.adacons_unsort = "gather";
   const auto adacons = ChangedCombination(Options(), change, kWorkers);
   ASSERT_TRUE(adacons.ok());
+  EXPECT_EQ(adacons->rule.adacons.unsort, AdaconsUnsort::kGather);
   EXPECT_EQ(adacons->rule.adacons.beta, 0.5);
   EXPECT_EQ(adacons->rule.adacons.rescale, AdaconsRescale::kMatchMean);
 }
@@ -639,12 +660,15 @@ TEST(RuleChangeTest, OptionsEndWithTheirRule) {
   RuleChange momentum;
   momentum.adacons_beta = 0.5;
   momentum.adacons_rescale = "match_mean";
+  momentum.adacons_unsort = "gather";
   change_to(momentum, "adacons");
   change_to({}, "adacons");
   EXPECT_EQ(options.rule.adacons.beta, 0.5);
   EXPECT_EQ(options.rule.adacons.rescale, AdaconsRescale::kMatchMean);
+  EXPECT_EQ(options.rule.adacons.unsort, AdaconsUnsort::kGather);
   change_to({}, "mean");
   change_to({}, "adacons");
+  EXPECT_EQ(options.rule.adacons.unsort, AdaconsUnsort::kScatter);
   EXPECT_EQ(options.rule.adacons.beta, AdaconsOptions().beta);
   EXPECT_EQ(options.rule.adacons.rescale, AdaconsRescale::kNone);
   EXPECT_EQ(options.rule.adacons.epsilon, 1e-6);

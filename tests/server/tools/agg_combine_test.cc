@@ -101,16 +101,19 @@ TEST(AggCombineTest, GeneratedMatrices) {
 }
 
 TEST(AggCombineTest, AdaconsCarriesItsMomentum) {
-  const Json& steps = Golden().at("adacons").at("P3_scatter");
-  std::vector<Rows> matrices;
-  for (const Json& step : steps) matrices.push_back(step.at("A").get<Rows>());
-  const RunResult result = RunSteps(
-      {"--rule=adacons", "--adacons_beta=0.99", "--adacons_epsilon=1e-8"},
-      matrices);
-  for (size_t t = 0; t < steps.size(); ++t) {
-    ExpectClose(result.lines[t].at("coefficients").get<std::vector<double>>(),
-                steps[t].at("c").get<std::vector<double>>(), 1e-12);
-    EXPECT_EQ(result.lines[t].at("step").get<double>(), t);
+  for (const std::string unsort : {"scatter", "gather"}) {
+    const Json& steps = Golden().at("adacons").at("P3_" + unsort);
+    std::vector<Rows> matrices;
+    for (const Json& step : steps) matrices.push_back(step.at("A").get<Rows>());
+    const RunResult result =
+        RunSteps({"--rule=adacons", "--adacons_beta=0.99",
+                  "--adacons_epsilon=1e-8", "--adacons_unsort=" + unsort},
+                 matrices);
+    for (size_t t = 0; t < steps.size(); ++t) {
+      ExpectClose(result.lines[t].at("coefficients").get<std::vector<double>>(),
+                  steps[t].at("c").get<std::vector<double>>(), 1e-12);
+      EXPECT_EQ(result.lines[t].at("step").get<double>(), t);
+    }
   }
 }
 
@@ -414,6 +417,8 @@ TEST(AggCombineErrorsTest, BadFlagsAreRefused) {
                 "--scope is \"shard\"; allowed: ");
   ExpectRefused({"--rule=adacons", "--adacons_beta=1", file},
                 "adacons.beta is 1");
+  ExpectRefused({"--rule=adacons", "--adacons_unsort=sorted", file},
+                "--adacons_unsort is \"sorted\"");
   ExpectRefused({"--rule=krum", "--krum_byzantine_workers=-1", file},
                 "--krum_byzantine_workers is \"-1\"; allowed: 0 or more");
   ExpectRefused(

@@ -54,6 +54,17 @@ TEST(AggctlFlagsTest, KrumsOptions) {
   EXPECT_EQ(*flags->krum_selected, 0);
 }
 
+TEST(AggctlFlagsTest, AdaconsOptions) {
+  const auto flags =
+      ParseAggctlFlags({"set-rule", "adacons", "--adacons-rescale=mean_norm",
+                        "--adacons-beta", "0", "--adacons-unsort", "gather"},
+                       nullptr);
+  ASSERT_TRUE(flags.ok()) << flags.status();
+  EXPECT_EQ(*flags->adacons_rescale, "mean_norm");
+  EXPECT_EQ(*flags->adacons_beta, 0.0);
+  EXPECT_EQ(*flags->adacons_unsort, "gather");
+}
+
 TEST(AggctlFlagsTest, FilesOfTls) {
   const auto flags =
       ParseAggctlFlags({"status", "--tls-ca=a", "--tls-certificate=c",
