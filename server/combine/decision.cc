@@ -151,7 +151,7 @@ Decision StartDecision(const CombineOptions& options, const CombineState& state,
   decision.sigma2_mean = decision.mu2_mean = kNan;
   decision.orthogonality = decision.gradient_diversity = kNan;
   SegmentReport undefined;
-  undefined.orthogonality = undefined.kappa = kNan;
+  undefined.orthogonality = undefined.row_norm = undefined.kappa = kNan;
   decision.tensors.assign(num_tensors, undefined);
   decision.next_state = state;
   return decision;
@@ -316,8 +316,9 @@ void ReportOrthogonality(const RuleOptions& rule, const CompactedRound& round,
   for (size_t t = 0; t < round.tensors.size(); ++t) {
     const AdasumResult& adasum = results[t];
     SegmentReport& report = decision->tensors[t];
-    report.orthogonality =
-        Orthogonality(adasum.norm_squared, round.tensors[t].Trace());
+    const double trace = round.tensors[t].Trace();
+    report.orthogonality = Orthogonality(adasum.norm_squared, trace);
+    report.row_norm = std::sqrt(trace / round.num_rows());
     if (!has_kappa) report.kappa = adasum.kappa;
     sum += adasum.norm_squared;
   }

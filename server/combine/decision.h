@@ -39,6 +39,8 @@ struct RoundInput {
 struct SegmentReport {
   // server/combine/README.md 3.6, whatever the rule.
   double orthogonality = 0.0;
+  // Root of the mean squared norm of the kept rows, loss scale removed.
+  double row_norm = 0.0;
   // Cancellation in plain Adasum's recursion, or in the applied rule's own if
   // that has one and works per tensor.
   double kappa = 0.0;

@@ -113,11 +113,17 @@ void SetRowStatistics(const CompactedRound& round, size_t num_rows,
   }
 }
 
+// Where a committed row is among the kept ones; -1: it is not.
+std::vector<int> KeptIndices(const CompactedRound& round) {
+  std::vector<int> indices(round.num_committed, -1);
+  for (int i = 0; i < round.num_rows(); ++i) indices[round.kept[i]] = i;
+  return indices;
+}
+
 void SetMatrices(const CompactedRound& round, size_t num_rows,
                  RoundStatistics* statistics) {
   const size_t side = std::min<size_t>(num_rows, kMaxMatrixRows);
-  std::vector<int> kept_index(num_rows, -1);
-  for (int i = 0; i < round.num_rows(); ++i) kept_index[round.kept[i]] = i;
+  const std::vector<int> kept_index = KeptIndices(round);
   for (size_t i = 0; i < side; ++i) {
     for (size_t j = i; j < side; ++j) {
       const int a = kept_index[i];
@@ -204,6 +210,27 @@ RoundStatistics ComputeStatistics(
                                            &(*shadow_rules)[s]));
   }
   return statistics;
+}
+
+std::vector<double> TensorGrams(const CompactedRound& round) {
+  const auto entries = [&round](size_t side) {
+    return round.tensors.size() * side * (side + 1) / 2;
+  };
+  size_t side = std::min<size_t>(round.num_committed, kMaxMatrixRows);
+  while (side > 0 && entries(side) > kMaxTensorGramEntries) --side;
+  const std::vector<int> kept_index = KeptIndices(round);
+  std::vector<double> grams;
+  grams.reserve(entries(side));
+  for (const GramMatrix& tensor : round.tensors) {
+    for (size_t i = 0; i < side; ++i) {
+      for (size_t j = i; j < side; ++j) {
+        const int a = kept_index[i];
+        const int b = kept_index[j];
+        grams.push_back(a >= 0 && b >= 0 ? tensor(a, b) : kNan);
+      }
+    }
+  }
+  return grams;
 }
 
 RoundStatistics ComputeStatistics(const CombineOptions& options,

@@ -4,6 +4,7 @@
 #ifndef AGG_SERVER_COMBINE_STATISTICS_H_
 #define AGG_SERVER_COMBINE_STATISTICS_H_
 
+#include <cstddef>
 #include <vector>
 
 #include "server/combine/combination_rule.h"
@@ -16,6 +17,8 @@ namespace agg {
 
 // Rows whose pairs are reported one by one, at most: matrices grow with W^2.
 inline constexpr int kMaxMatrixRows = 64;
+// Entries of the tensors' Gram matrices of one round, at most.
+inline constexpr size_t kMaxTensorGramEntries = size_t{1} << 17;
 
 // What a shadow rule would have done.
 struct ShadowReport {
@@ -39,6 +42,8 @@ struct RoundStatistics {
   // excluded.
   std::vector<double> gram;     // packed upper triangle, row by row
   std::vector<double> cosines;  // in the same order; NaN for zero rows, too
+  // TensorGrams, where the round log wants them; else empty.
+  std::vector<double> tensor_grams;
   double mean_pairwise_cosine = 0.0;
   double min_pairwise_cosine = 0.0;
   double effective_rank = 0.0;  // exp(-sum p ln p) of eigenvalues
@@ -66,6 +71,12 @@ RoundStatistics ComputeStatistics(
     const CombineOptions& options, const std::vector<RuleState>& rule_before,
     const CompactedRound& round, const Decision& decision,
     std::vector<std::vector<RuleState>>* shadow_rules);
+
+// Returns each tensor's Gram matrix as RoundStatistics::gram has the sum, one
+// behind the other. They have as many of the first kMaxMatrixRows rows as make
+// kMaxTensorGramEntries entries at most. Empty if no row is kept, or if not
+// even one entry for each tensor fits.
+std::vector<double> TensorGrams(const CompactedRound& round);
 
 }  // namespace agg
 

@@ -147,6 +147,24 @@ void ReadCloseRule(const v1::JobConfig& config, ConfigFields* fields,
   fields->Number("max_staleness", &staleness, Between(0, 0), "0 (synchronous)");
 }
 
+void ReadGrams(ConfigFields* fields, bool no_log, CoordinatorOptions* job,
+               FieldErrors* errors) {
+  bool per_tensor = false;
+  uint64_t every = 1;
+  fields->Choice("round_log.grams", {{"none", false}, {"per_tensor", true}},
+                 &per_tensor);
+  fields->Number("round_log.every", &every, AtLeast(1), ">= 1");
+  if (per_tensor && no_log) {
+    errors->Add(FieldError("round_log.grams", "\"per_tensor\"",
+                           "\"none\"; another one only with round_log.path"));
+  }
+  if (!per_tensor && every > 1) {
+    errors->Add(CheckField(false, "round_log.every", static_cast<double>(every),
+                           "only with round_log.grams"));
+  }
+  job->tensor_grams_every = per_tensor ? every : 0;
+}
+
 void ReadObservation(ConfigFields* fields, ServerOptions* options,
                      FieldErrors* errors) {
   MetricsSettings* const metrics = &options->metrics;
@@ -165,6 +183,7 @@ void ReadObservation(ConfigFields* fields, ServerOptions* options,
   fields->Number("round_log.max_bytes", &log->max_bytes,
                  AtLeast(kMinRoundLogBytes),
                  absl::StrCat(">= ", kMinRoundLogBytes));
+  ReadGrams(fields, log->path.empty(), &options->coordinator, errors);
 }
 
 ConfigFields::Names<DType> Names(std::initializer_list<DType> types) {

@@ -122,6 +122,8 @@ struct CoordinatorOptions {
   uint64_t max_rounds = 0;          // 0: no end
   bool replicated = false;          // parts have copies at buddies
   bool pipelined = false;           // rounds are published wave by wave (P43)
+  // Reports of versions that are a multiple of this have TensorGrams; 0: none.
+  uint64_t tensor_grams_every = 0;
   CheckpointOptions checkpoint;
   CombineOptions combine;
   OptimizerOptions optimizer;

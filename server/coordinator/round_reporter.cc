@@ -278,8 +278,9 @@ std::optional<RoundResult> RecentRounds::last_outcome() const {
   return outcomes_.back();
 }
 
-RoundReporter::RoundReporter(Callback on_report)
-    : on_report_(std::move(on_report)) {}
+RoundReporter::RoundReporter(Callback on_report, uint64_t tensor_grams_every)
+    : on_report_(std::move(on_report)),
+      tensor_grams_every_(tensor_grams_every) {}
 
 RoundReporter::~RoundReporter() {
   if (!thread_.joinable()) return;
@@ -347,6 +348,10 @@ void RoundReporter::Finish(Round round) {
     round.report.statistics = ComputeStatistics(
         round.facts.combine, round.facts.rule_before, round.facts.rows,
         round.report.decision, &shadow_rules_);
+    if (tensor_grams_every_ > 0 &&
+        round.report.version % tensor_grams_every_ == 0) {
+      round.report.statistics.tensor_grams = TensorGrams(round.facts.rows);
+    }
   }
   // Before people are told, which may take its time.
   round.facts = RoundFacts();

@@ -71,8 +71,9 @@ class RoundReporter {
  public:
   using Callback = std::function<void(const RoundReport&)>;
 
-  // `on_report` may be null.
-  explicit RoundReporter(Callback on_report);
+  // `on_report` may be null. Reports of versions that are a multiple of
+  // `tensor_grams_every` have RoundStatistics::tensor_grams; 0: none has.
+  explicit RoundReporter(Callback on_report, uint64_t tensor_grams_every = 0);
   // Reports what is left.
   ~RoundReporter();
   RoundReporter(const RoundReporter&) = delete;
@@ -105,6 +106,7 @@ class RoundReporter {
   void Finish(Round round);
 
   const Callback on_report_;
+  const uint64_t tensor_grams_every_;
   VersionId newest_;
   // States of the shadow rules. Used by the thread that computes, and between
   // two rounds.

@@ -52,7 +52,7 @@ class TaskContext {
         peers(std::move(shards), order),
         phase_watch(clock, options.phase_timeout, peers.names()),
         engine(options, &peers, &phase_watch),
-        reporter(std::move(on_report)),
+        reporter(std::move(on_report), options.tensor_grams_every),
         state(options) {}
 
   // Has the loop run `operation`, or says why calls are not taken.

@@ -98,6 +98,7 @@ void AddRows(const RoundReport& report, v1::RoundLogRecord* record) {
 void AddDecision(const Decision& decision, v1::RoundLogRecord* record) {
   for (const SegmentReport& tensor : decision.tensors) {
     record->add_tensor_orthogonality(static_cast<float>(tensor.orthogonality));
+    record->add_tensor_norms(static_cast<float>(tensor.row_norm));
   }
   record->set_compensated(decision.compensated);
   record->set_adacons_fallback(decision.adacons_fallback);
@@ -119,6 +120,8 @@ void AddDecision(const Decision& decision, v1::RoundLogRecord* record) {
 void AddStatistics(const RoundStatistics& statistics,
                    v1::RoundLogRecord* record) {
   record->mutable_gram()->Add(statistics.gram.begin(), statistics.gram.end());
+  record->mutable_tensor_grams()->Add(statistics.tensor_grams.begin(),
+                                      statistics.tensor_grams.end());
   for (const ShadowReport& shadow : statistics.shadows) {
     v1::LoggedShadow* logged = record->add_shadows();
     logged->set_rule(std::string(shadow.rule->name));
@@ -250,9 +253,12 @@ Decision DecisionOf(const v1::RoundLogRecord& record) {
   Decision decision;
   decision.kind = record.applied() ? DecisionKind::kApply : DecisionKind::kSkip;
   decision.per_tensor = record.scope() == ScopeName(Scope::kPerTensor);
-  for (const float orthogonality : record.tensor_orthogonality()) {
+  for (int i = 0; i < record.tensor_orthogonality_size(); ++i) {
     SegmentReport tensor;
-    tensor.orthogonality = static_cast<double>(orthogonality);
+    tensor.orthogonality = static_cast<double>(record.tensor_orthogonality(i));
+    tensor.row_norm = i < record.tensor_norms_size()
+                          ? static_cast<double>(record.tensor_norms(i))
+                          : kNan;
     tensor.kappa = kNan;
     decision.tensors.push_back(tensor);
   }
@@ -284,6 +290,8 @@ std::vector<double> CosinesOf(const std::vector<double>& gram, size_t side) {
 void SetStatistics(const v1::RoundLogRecord& record,
                    RoundStatistics* statistics) {
   statistics->gram.assign(record.gram().begin(), record.gram().end());
+  statistics->tensor_grams.assign(record.tensor_grams().begin(),
+                                  record.tensor_grams().end());
   statistics->cosines = CosinesOf(
       statistics->gram,
       static_cast<size_t>(std::min(record.rows_size(), kMaxMatrixRows)));

@@ -43,10 +43,10 @@ inline constexpr int kMaxLoggedCoefficients = 4096;
 v1::RoundLogRecord ToProto(const RoundReport& report);
 v1::RunDescription ToProto(const RunDescription& run);
 
-// What the record holds of a report: orthogonalities and coefficients have
-// float32's digits, kappas per tensor and the cause of a fallback are NaN or
-// unset, and coefficients that were left out are empty. Whatever the record
-// says: lists that do not fit together come out short.
+// What the record holds of a report: orthogonalities, norms of tensors and
+// coefficients have float32's digits, kappas per tensor and the cause of a
+// fallback are NaN or unset, and coefficients that were left out are empty.
+// Whatever the record says: lists that do not fit together come out short.
 RoundReport FromProto(const v1::RoundLogRecord& record);
 RunDescription FromProto(const v1::RunDescription& run);
 

@@ -57,6 +57,7 @@ class WrittenTest(JobCase):
             applied: true message: "größer" rule: "adasum" scope: "global"
             step_scale: "none" loss: nan orthogonality: 0.25
             tensor_orthogonality: 0.5 tensor_orthogonality: nan
+            tensor_norms: 2.5 tensor_norms: 0.5
             gram: 4 gram: -2 gram: 9 coefficients: 0.5 coefficients: 0.25
             rows { rank: 2 examples: 5 accumulation: 1 loss_scale: 2 norm: 2
               mean_cosine: -0.5 coefficient: 0.5 session: 18446744073709551615
@@ -81,6 +82,7 @@ class WrittenTest(JobCase):
                                           name)
         np.testing.assert_array_equal(log.tensor_orthogonality,
                                       [[0.5, np.nan]])
+        np.testing.assert_array_equal(log.tensor_norms, [[2.5, 0.5]])
         np.testing.assert_array_equal(log.ranks, [2, 5])
         np.testing.assert_array_equal(log.included, [[True, False]])
         for name, expected in (("norm", [2, np.inf]), ("loss_scale", [2, 0]),
@@ -95,6 +97,34 @@ class WrittenTest(JobCase):
         np.testing.assert_array_equal(log.shadows["mean/global"],
                                       [[3.0], [0.5]])
         self.assertEqual(log.notes, [])
+
+    def test_orthogonality_of_a_layer_is_that_of_its_tensors_together(self):
+        # o n^2: 2 and .25 of 4 and .25; a tensor of zeros counts nothing.
+        values = ("tensor_orthogonality: 0.5 tensor_orthogonality: %s "
+                  "tensor_norms: 2 tensor_norms: %s ")
+        log = self.log(record(1, RUN + values % (1, 0.5))
+                       + record(2, values % ("nan", 0))
+                       + record(3, "tensor_orthogonality: 1"))
+        self.assertEqual(log.layers, {"a": ["a/w", "a/b"]})
+        np.testing.assert_array_equal(log.layer_orthogonality,
+                                      [[2.25 / 4.25], [0.5], [np.nan]])
+        np.testing.assert_array_equal(
+            log.orthogonality_of([["a/b"], ["a/w"]])[:2],
+            [[1, 0.5], [np.nan, 0.5]])
+        with self.assertRaisesRegex(agg.ManifestError, 'no tensor "b"; it has'):
+            log.orthogonality_of([["b"]])
+
+    def test_grams_of_tensors(self):
+        rows = "rows { rank: 0 } rows { rank: 1 } rows { rank: 2 } "
+        grams = " ".join(f"tensor_grams: {i}" for i in (4, 2, 9, 1, -2, 16))
+        log = self.log(record(1, RUN + rows + grams) + record(2, rows))
+        np.testing.assert_array_equal(log.gram(0, "a/w"), [[4, 2], [2, 9]])
+        np.testing.assert_array_equal(log.gram(0, "a/b"), [[1, -2], [-2, 16]])
+        np.testing.assert_allclose(log.cosines(0, "a/b"),
+                                   [[1, -0.5], [-0.5, 1]])
+        self.assertEqual(log.gram(1, "a/w").shape, (0, 0))
+        with self.assertRaisesRegex(agg.ManifestError, 'no tensor "x"'):
+            log.gram(0, "x")
 
     def test_every_cut_is_a_torn_record_and_a_later_look_has_it(self):
         data = FIRST + record(2) + record(3)
@@ -225,6 +255,7 @@ class WrittenTest(JobCase):
         self.assertEqual((len(rows), rows["version"][0], rows["examples"][0]),
                          (1, 2, 4))
         self.assertEqual(list(log.frame("tensors").columns), ["a/w", "a/b"])
+        self.assertEqual(list(log.frame("layers").columns), ["a"])
 
 
 class ServedTest(JobCase):
@@ -233,7 +264,8 @@ class ServedTest(JobCase):
         """Against what the workers hear, and have pushed."""
         path = self.temporary_folder() / "rounds.binlog"
         server = self.serve(workers=3, rule="adasum", lr=0.5, shards=2, config={
-            "round_log": {"path": str(path)}, "shadow_rules": {"rule": "mean"}})
+            "round_log": {"path": str(path), "grams": "per_tensor",
+                          "every": 2}, "shadow_rules": {"rule": "mean"}})
         log = agg.RoundLog(path)
         self.assertEqual(len(log), 0)
         rows = np.random.default_rng(1).standard_normal(
@@ -266,6 +298,13 @@ class ServedTest(JobCase):
         np.testing.assert_allclose(log.rows("norm"), norms, rtol=1e-12)
         for index in (0, 1, 2, 3, 5):
             exact = rows[index].astype(np.float64)
+            for name, part in (("w", exact[:, :4]), ("b", exact[:, 4:])):
+                if log.version[index] % 2:
+                    self.assertEqual(log.gram(index, name).size, 0)
+                    continue
+                np.testing.assert_allclose(log.gram(index, name),
+                                           part @ part.T, rtol=1e-12,
+                                           atol=1e-12)
             np.testing.assert_allclose(log.gram(index), exact @ exact.T,
                                        rtol=1e-12, atol=1e-12)
             self.assertEqual(log.coefficients(index).shape, (2, 3))
@@ -281,6 +320,12 @@ class ServedTest(JobCase):
                 mean @ combined / np.linalg.norm(mean)
                 / np.linalg.norm(combined), rtol=1e-6)
         self.assertEqual(log.tensor_orthogonality.shape, (6, 2))
+        lengths = np.square(rows[0].astype(np.float64)).mean(axis=0)
+        np.testing.assert_allclose(
+            log.tensor_norms[0],
+            np.sqrt([lengths[:4].sum(), lengths[4]]), rtol=1e-6)
+        np.testing.assert_allclose(log.orthogonality_of([["w", "b"]])[:, 0],
+                                   log.orthogonality, rtol=1e-6)
         self.assertIn("6 rounds, versions 1 to 6", repr(log))
 
 

@@ -96,6 +96,64 @@ TEST(StatisticsTest, MatricesHaveALimit) {
   EXPECT_EQ(statistics.row_norms.size(), size_t{kMaxMatrixRows} + 2);
 }
 
+TEST(TensorGramsTest, AreThoseOfTheGradientsOneBehindTheOther) {
+  const std::vector<Rows> tensors = {BiasedLcgRows(1, 3, 30, 0.5),
+                                     BiasedLcgRows(2, 3, 7, 0.5)};
+  std::vector<Rows> pushed = tensors;
+  for (Rows& rows : pushed) {
+    for (double& value : rows[0]) value *= 8;
+  }
+  pushed[1][1][4] = kNan;
+  RoundInput input = MakeRound(pushed);
+  input.rows[0].loss_scale = 8;
+  const std::vector<double> grams =
+      TensorGrams(CompactRound(input.rows, input.tensors));
+  // Of each: (0,0) (0,1) (0,2) (1,1) (1,2) (2,2)
+  ASSERT_EQ(grams.size(), 12u);
+  for (size_t t = 0; t < 2; ++t) {
+    const reference::Vector a = reference::ToVector(tensors[t][0]);
+    const reference::Vector c = reference::ToVector(tensors[t][2]);
+    EXPECT_NEAR(grams[6 * t], static_cast<double>(reference::Dot(a, a)), 1e-12);
+    EXPECT_NEAR(grams[6 * t + 2], static_cast<double>(reference::Dot(a, c)),
+                1e-12);
+    EXPECT_NEAR(grams[6 * t + 5], static_cast<double>(reference::Dot(c, c)),
+                1e-12);
+    for (const size_t excluded : {1, 3, 4}) {
+      EXPECT_TRUE(std::isnan(grams[6 * t + excluded])) << excluded;
+    }
+  }
+}
+
+TEST(TensorGramsTest, HaveAsManyRowsAsFit) {
+  const auto size = [](size_t num_tensors, int num_rows) {
+    const RoundInput input = MakeRound(
+        std::vector<Rows>(num_tensors, BiasedLcgRows(1, num_rows, 2, 0.5)));
+    return TensorGrams(CompactRound(input.rows, input.tensors)).size();
+  };
+  EXPECT_EQ(size(1, kMaxMatrixRows + 1), size_t{64} * 65 / 2);
+  // 2^17 / 3000 = 43.7: 8 rows have 36 entries, 9 have 45.
+  EXPECT_EQ(size(3000, 12), size_t{3000} * 36);
+  EXPECT_EQ(size(3000, 8), size_t{3000} * 36);
+  EXPECT_EQ(size(kMaxTensorGramEntries + 1, 1), 0u);
+}
+
+TEST(StatisticsTest, TheNormOfATensorIsOfTheRowsThatCount) {
+  const Rows rows = BiasedLcgRows(1, 3, 30, 0.5);
+  Rows pushed = rows;
+  for (double& value : pushed[0]) value *= 8;
+  pushed[1][4] = kNan;
+  RoundInput input = MakeRound({pushed});
+  input.rows[0].loss_scale = 8;
+  const Decision decision = Decide(MakeOptions("mean"), {}, input);
+  const reference::Vector a = reference::ToVector(rows[0]);
+  const reference::Vector c = reference::ToVector(rows[2]);
+  EXPECT_NEAR(
+      decision.tensors[0].row_norm,
+      std::sqrt(
+          static_cast<double>(reference::Dot(a, a) + reference::Dot(c, c)) / 2),
+      1e-13);
+}
+
 TEST(StatisticsTest, LossScaleIsRemovedAndExcludedRowsAreNan) {
   const Rows rows = BiasedLcgRows(1, 3, 30, 0.5);
   Rows pushed = rows;

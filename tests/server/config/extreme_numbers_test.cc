@@ -34,6 +34,7 @@ v1::JobConfig Complete() {
   config.mutable_shadow_rules(0)->mutable_geometric_median();
   config.mutable_metrics();
   config.mutable_round_log()->set_path("/log");
+  config.mutable_round_log()->set_grams("per_tensor");
   config.mutable_checkpoint()->set_path("/checkpoints");
   v1::SecurityConfig* const security = config.mutable_security();
   security->set_shard_token_file("/shards");

@@ -65,6 +65,7 @@ TEST(OptionsTest, DefaultsAreAsConfigProtoSays) {
   EXPECT_EQ(options->metrics.max_workers, 64);
   EXPECT_EQ(options->round_log.path, "");
   EXPECT_EQ(options->round_log.max_bytes, int64_t{1} << 30);
+  EXPECT_EQ(options->coordinator.tensor_grams_every, 0u);
   EXPECT_EQ(options->checkpoint_path, "");
   EXPECT_FALSE(options->coordinator.checkpoint.enabled);
   EXPECT_FALSE(options->coordinator.replicated || options->shard.replicated);
@@ -347,6 +348,12 @@ TEST(OptionsTest, ErrorsNameFieldValueAndWhatIsAllowed) {
       {"round_log { path: 'logs/' }", {"round_log.path is \"logs/\""}},
       {"round_log { max_bytes: 65535 }",
        {"round_log.max_bytes is 65535", ">= 65536"}},
+      {"round_log { path: 'l' grams: 'global' }",
+       {"round_log.grams is \"global\"", "\"none\", \"per_tensor\""}},
+      {"round_log { grams: 'per_tensor' }",
+       {"round_log.grams is \"per_tensor\"", "only with round_log.path"}},
+      {"round_log { path: 'l' every: 5 }",
+       {"round_log.every is 5", "only with round_log.grams"}},
   };
   for (const BadConfig& c : cases) {
     const absl::Status status = MakeWith(c.text).status();
@@ -354,6 +361,19 @@ TEST(OptionsTest, ErrorsNameFieldValueAndWhatIsAllowed) {
     for (const std::string& part : c.message) {
       EXPECT_THAT(std::string(status.message()), HasSubstr(part)) << c.text;
     }
+  }
+}
+
+TEST(OptionsTest, GramsOfTensorsAreLoggedInTheRoundsThatAreAskedFor) {
+  for (const auto& [text, every] :
+       std::vector<std::pair<std::string, uint64_t>>{
+           {"round_log { path: 'l' }", 0},
+           {"round_log { path: 'l' grams: 'none' }", 0},
+           {"round_log { path: 'l' grams: 'per_tensor' }", 1},
+           {"round_log { path: 'l' grams: 'per_tensor' every: 20 }", 20}}) {
+    const absl::StatusOr<ServerOptions> options = MakeWith(text);
+    ASSERT_TRUE(options.ok()) << options.status();
+    EXPECT_EQ(options->coordinator.tensor_grams_every, every) << text;
   }
 }
 

@@ -74,6 +74,24 @@ TEST(RoundReporterTest, ReportsInOrderAndAtMostOneRoundBehind) {
   }
 }
 
+TEST(RoundReporterTest, TensorsHaveTheirGramsWhereTheJobAsks) {
+  std::vector<size_t> entries;
+  for (const uint64_t every : {0, 1, 3}) {
+    RoundReporter reporter(
+        [&](const RoundReport& report) {
+          entries.push_back(report.statistics.tensor_grams.size());
+        },
+        every);
+    for (uint64_t r = 0; r < 3; ++r) {
+      Finished finished(MakeOptions("mean"), 1, r);
+      finished.report.version = r + 1;
+      Add(&reporter, std::move(finished));
+    }
+  }
+  // Two rows have three entries.
+  EXPECT_THAT(entries, ElementsAre(0, 0, 0, 3, 3, 3, 0, 0, 3));
+}
+
 TEST(RoundReporterTest, FlushWaitsForTheReport) {
   std::atomic<int> num_reports{0};
   RoundReporter reporter([&](const RoundReport&) { ++num_reports; });

@@ -78,12 +78,16 @@ inline RoundReport SomeRound(uint64_t round) {
   decision.tensors.resize(2);
   decision.tensors[0].orthogonality = 0.75;
   decision.tensors[1].orthogonality = 0.625;
+  decision.tensors[0].row_norm = 1.5;
+  decision.tensors[1].row_norm = 0.5;
   RoundStatistics& statistics = report.statistics;
   statistics.row_norms = {2.0, 3.0, kNan};
   statistics.mean_cosines = {0.5, 0.5, kNan};
   statistics.row_coefficients = {0.3125, -1.625, 0.0};
   statistics.gram = {4.0, 3.0, kNan, 9.0, kNan, kNan};
   statistics.cosines = {1.0, 0.5, kNan, 1.0, kNan, kNan};
+  statistics.tensor_grams = {3.0, 2.0, kNan, 8.0, kNan, kNan,
+                             1.0, 1.0, kNan, 1.0, kNan, kNan};
   statistics.mean_pairwise_cosine = 0.51;
   statistics.min_pairwise_cosine = 0.49;
   statistics.effective_rank = 1.8;

@@ -54,6 +54,8 @@ TEST(RoundRecordTest, AReportComesBack) {
   EXPECT_TRUE(std::isnan(back.decision.mu2));
   ASSERT_EQ(back.decision.tensors.size(), 2u);
   EXPECT_EQ(back.decision.tensors[1].orthogonality, 0.625);
+  EXPECT_EQ(back.decision.tensors[0].row_norm, 1.5);
+  ExpectSame(report.statistics.tensor_grams, back.statistics.tensor_grams);
   ExpectSame(report.statistics.gram, back.statistics.gram);
   ExpectSame(report.statistics.cosines, back.statistics.cosines);
   ExpectSame(report.statistics.row_norms, back.statistics.row_norms);

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import importlib
+import math
 import os
-from typing import Any, Callable, Mapping, NamedTuple, TypeVar, Union
+from typing import (Any, Callable, Mapping, NamedTuple, Optional, Sequence,
+                    TypeVar, Union)
 
 import numpy as np
 
@@ -287,6 +289,55 @@ class RoundLog:
         digits; NaN where it is undefined."""
         return self._by_tensor("tensor_orthogonality")
 
+    @property
+    @_kept
+    def tensor_norms(self) -> np.ndarray:
+        """The root of the mean squared norm that the included rows have in
+        each tensor. float64 [R, T], of float32's digits; NaN for the records
+        of a server that is older than this number."""
+        return self._by_tensor("tensor_norms")
+
+    @property
+    @_kept
+    def layers(self) -> dict[str, list[str]]:
+        """Tensors by their layer, in the order of the manifest: what stands
+        before the last "/" or "." of their names."""
+        result: dict[str, list[str]] = {}
+        for tensor in self.tensors:
+            result.setdefault(layer_of(tensor), []).append(tensor)
+        return result
+
+    @property
+    @_kept
+    def layer_orthogonality(self) -> np.ndarray:
+        """Of each layer's tensors together: sum ||Adasum||^2 / sum ||row||^2
+        over them. float64 [R, layers]; NaN where it is undefined, and where
+        tensor_norms are not known."""
+        return self.orthogonality_of(list(self.layers.values()))
+
+    def orthogonality_of(self, groups: Sequence[Sequence[str]]) -> np.ndarray:
+        """The same for groups of tensors. float64 [R, groups].
+
+        Raises ManifestError: the model has no such tensor.
+        """
+        result = np.full((len(self), len(groups)), np.nan)
+        # A tensor of zeros has no orthogonality, and no weight.
+        weights = np.square(self.tensor_norms)
+        parts = np.where(weights == 0, 0.0,
+                         weights * self.tensor_orthogonality)
+        for column, names in enumerate(groups):
+            indices = [self._tensor(name) for name in names]
+            total = weights[:, indices].sum(axis=1)
+            np.divide(parts[:, indices].sum(axis=1), total,
+                      out=result[:, column], where=total > 0)
+        return result
+
+    def _tensor(self, name: str) -> int:
+        if name not in self.tensors:
+            raise ManifestError(f'the model has no tensor "{name}"; it has '
+                                + ", ".join(self.tensors))
+        return list(self.tensors).index(name)
+
     def _by_tensor(self, field: str) -> np.ndarray:
         result = np.full((len(self), len(self.tensors)), np.nan)
         for values, record in zip(result, self._records):
@@ -355,20 +406,37 @@ class RoundLog:
 
     # --- Matrices of a round -------------------------------------------------
 
-    def gram(self, index: int) -> np.ndarray:
-        """The Gram matrix of all tensors of a round, loss scale removed.
+    def gram(self, index: int, tensor: Optional[str] = None) -> np.ndarray:
+        """The Gram matrix of a round's rows, loss scale removed.
 
-        float64, square, over the first 64 ranks of ranks_of(index). NaN for
-        rows that are excluded; empty if the round has none.
+        Args:
+          index: of the round, 0 for the first one; -1: the last one.
+          tensor: None: over all tensors. Else of this one, which rounds have
+            that the job's round_log { grams: "per_tensor" every: N } names.
+
+        Returns:
+          float64, square, over the first ranks of ranks_of(index): 64 of them,
+          or with a tensor as many as the server had room for (2^17 numbers for
+          all tensors of a round). NaN for rows that are excluded. 0 x 0: the
+          round has none.
+
+        Raises ManifestError: the model has no such tensor.
         """
         record = self._records[index]
-        side = min(len(record["rows"]), _MATRIX_ROWS)
-        return _square(record.get("gram", _NO_NUMBERS), side)
+        if tensor is None:
+            side = min(len(record["rows"]), _MATRIX_ROWS)
+            return _square(record.get("gram", _NO_NUMBERS), side)
+        place = self._tensor(tensor)
+        packed = record.get("tensor_grams", _NO_NUMBERS)
+        size = len(packed) // len(self.tensors)
+        # size = side (side + 1) / 2
+        side = (math.isqrt(8 * size + 1) - 1) // 2
+        return _square(packed[place * size:(place + 1) * size], side)
 
-    def cosines(self, index: int) -> np.ndarray:
+    def cosines(self, index: int, tensor: Optional[str] = None) -> np.ndarray:
         """The cosines between the rows of a round, as gram(). NaN for rows of
         zeros, too."""
-        gram = self.gram(index)
+        gram = self.gram(index, tensor)
         with np.errstate(invalid="ignore", divide="ignore"):
             norms = np.sqrt(np.diagonal(gram))
             cosines = gram / norms[:, None] / norms[None, :]
@@ -410,15 +478,17 @@ class RoundLog:
         Args:
           of: "rounds": a line for each round, with its names, numbers and
             shadows. "rows": a line for each row that was committed, with its
-            version. "tensors": orthogonality, a line for each round and a
-            column for each tensor.
+            version. "tensors", "layers": orthogonality, a line for each round
+            and a column for each tensor or layer.
 
         Raises ManifestError: another word. Error: pandas is not installed.
         """
         makers: dict[str, Callable[[], Mapping[str, Any]]] = {
             "rounds": self._round_columns, "rows": self._row_columns,
             "tensors": lambda: dict(zip(self.tensors,
-                                        self.tensor_orthogonality.T))}
+                                        self.tensor_orthogonality.T)),
+            "layers": lambda: dict(zip(self.layers,
+                                       self.layer_orthogonality.T))}
         if of not in makers:
             raise ManifestError(f'of is "{of}"; allowed: '
                                 + ", ".join(makers))
