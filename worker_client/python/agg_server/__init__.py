@@ -29,6 +29,7 @@ from agg_server.errors import (Cancelled, EpochOver, Error, Evicted,
                                Superseded, Timeout, VersionGone)
 from agg_server.listeners import TensorBoardLog, WandbLog
 from agg_server.local_server import LocalServer
+from agg_server.offline import Combination, combine, combine_steps
 from agg_server.outcome import Job, Outcome, TensorSpec
 from agg_server.round_log import RoundLog
 from agg_server.tls import Tls
@@ -58,12 +59,13 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "Cancelled", "Client", "Combined", "EpochOver", "Error", "Evicted",
+    "Cancelled", "Client", "Combination", "Combined", "EpochOver", "Error",
+    "Evicted",
     "ForkedError", "Job", "JobFinished", "LeaseExpired", "LibraryError",
     "LocalServer", "LocalSteps", "ManifestError", "NodeState", "NotAllowed",
     "NotNow", "Observer", "Outcome", "ResourceError", "RoundLog",
     "RoundLogError", "ServerOptimizer", "ShardLost", "Superseded",
     "TauSchedule", "TensorBoardLog", "TensorSpec", "Timeout", "Tls",
-    "VersionGone", "WandbLog", "Worker", "allreduce", "node_hook",
-    "read_checkpoint",
+    "VersionGone", "WandbLog", "Worker", "allreduce", "combine",
+    "combine_steps", "node_hook", "read_checkpoint",
 ]
