@@ -3,6 +3,7 @@
 import collections
 import contextlib
 import csv
+import importlib.util
 import json
 import os
 import re
@@ -15,7 +16,7 @@ import unittest
 
 from tests.python.job_case import PACKAGE, ROOT, WAIT, JobCase, agg
 
-_PAGE = ROOT / "deploy" / "docs" / "cookbook.md"
+_PAGE = ROOT / "deploy/docs/cookbook.md"
 _FILE = re.compile(r"`([\w.]+)`:\n\n```\w*\n(.*?)```", re.S)
 _COMMANDS = re.compile(r"```sh\n(.*?)```", re.S)
 
@@ -122,12 +123,26 @@ class CookbookTest(JobCase):
         listed = re.findall(r"^- \[(.*)\]\(#", _PAGE.read_text(), re.M)
         self.assertEqual(listed, list(recipes()))
 
+    @unittest.skipUnless(importlib.util.find_spec("matplotlib"),
+                         "matplotlib is not installed")
+    def test_recipe_orthogonality(self):
+        said = self.cook("Plot the orthogonality of each layer")
+        lines = re.findall(r"([\w.]+): ([\d.]+) in the first 20 rounds, "
+                           r"([\d.]+) in the last 20", said)
+        self.assertEqual([line[0] for line in lines],
+                         ["0.weight", "0.bias", "2.weight", "2.bias"], said)
+        for _, *values in lines:
+            for value in values:
+                self.assertTrue(0 < float(value) <= 1, said)
+        picture = (self.folder / "orthogonality.png").read_bytes()
+        self.assertTrue(picture.startswith(b"\x89PNG"))
+
     def test_recipe_listeners(self):
         (self.folder / "wandb.py").write_text(_WANDB)
         self.cook("Log to Weights & Biases, or anywhere")
         with open(self.folder / "rounds.csv", encoding="utf-8") as file:
             rows = [[float(value) for value in row] for row in csv.reader(file)]
-        self.assertEqual([row[0] for row in rows], list(range(2, 22)))
+        self.assertEqual([row[0] for row in rows], list(range(1, 21)))
         self.assertLess(rows[-1][1], rows[0][1])
         for row in rows:
             self.assertTrue(0 <= row[2] <= 1 <= row[3] <= 2, row)
