@@ -75,7 +75,8 @@ class LintTest(unittest.TestCase):
 
     def test_citations(self):
         documents = {
-            "proto/README.md": ["- **P5** For one", "## Rules"],
+            "proto/README.md": ["- **P5** For one", "## Rules",
+                                "Withdrawn: P" + "6."],
             "ARCHITECTURE.md": ["3. **Rules are pure"],
             "a/README" + ".md": ["## 2.3 Momentum"],
         }
