@@ -137,9 +137,12 @@ class ReadmeTest(JobCase):
                 ("agg-launch", f"{sys.executable} -B -m agg_server.launch")):
             (folder / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
             (folder / name).chmod(0o755)
-        # Servers are jobs 1 and 2, the workers in the background job 3.
-        script = "\n".join(["set -e", "ip link set lo up", block, "wait %3",
-                            "kill %1 %2", "wait %1", "wait %2"])
+        block = re.sub("(?m)(^agg-launch .*&)", r"\1 workers=$!", block)
+        # The servers are jobs 1 and 2. They have the pipes, too, and so end
+        # with the shell.
+        script = "\n".join([
+            "set -e", "trap 'kill $(jobs -p)' EXIT", "ip link set lo up", block,
+            "wait $workers", "kill %1 %2", "wait %1", "wait %2", "trap - EXIT"])
         process = subprocess.Popen(
             [*_UNSHARE, "bash", "-c", script], cwd=folder, text=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
