@@ -82,7 +82,7 @@ def counts(path):
         return False
     if path == "tests/conformance/optimizer_sequences.cc":
         return True
-    if path.startswith(("deploy/grafana/", "tests/lint/")):
+    if path.startswith(("deploy/docs/", "deploy/grafana/", "tests/lint/")):
         return False
     return not path.startswith("tests/") or path.startswith("tests/reference/")
 
