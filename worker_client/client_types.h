@@ -176,11 +176,20 @@ struct RoundOutcome {
   // Ranks whose parameters were others than those of most workers, by their
   // parameters_digest; where no majority has the same, all ranks that said one.
   std::vector<int> differing_ranks;
-  double learning_rate = 0;     // as applied
-  double gain = 1;              // factor of the step scale
-  double tau = 0;               // scale-invariant iterations so far
-  double orthogonality = kNaN;  // NaN: undefined
-  double loss = kNaN;           // mean by examples; NaN: nobody sent one
+  // Learning rate that was applied. Schedule and step scale are in it.
+  double learning_rate = 0;
+  // AdaScale's gain: one-worker steps that this round was worth. From 1 to the
+  // number of rows, whatever the step scale.
+  double gain = 1;
+  // Tau: one-worker steps that the rounds were worth. The clock of schedules.
+  double tau = 0;
+  // Squared norm of Adasum's result over the sum of squared gradient norms: 1
+  // where gradients are orthogonal, 1/P where all P are parallel and of one
+  // length. Less where they cancel or differ in length; NaN: undefined.
+  double orthogonality = kNaN;
+  // Mean training loss that the workers sent, by examples. NaN: nobody did.
+  double loss = kNaN;
+  // Norm of the combined gradient over all tensors, after clipping.
   double combined_norm = kNaN;
   // What was in effect in the round; "": not known.
   std::string rule, scope, step_scale;

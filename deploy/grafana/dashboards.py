@@ -16,7 +16,7 @@ SHARD = f'{{{_JOB},shard=~"$shard"}}'
 EARLY = f'{{{_JOB},shard=~"$shard",when="early"}}'
 # What joins two series of one job.
 ON = "on (namespace, job)"
-W = f"aggserver_round_rows{J}"
+P = f"aggserver_round_rows{J}"
 RATE = "[$__rate_interval]"
 BY_WORKER = "{{worker}}"
 BY_SHARD = "shard {{shard}}"
@@ -45,14 +45,14 @@ def geometry():
     panels = [
         _in_effect(),
         stat("Orthogonality",
-             "||Adasum(g)||² / Σ||g||², of the complete model: 1 is orthogonal, "
-             "1/W parallel.",
+             "||Adasum(g)||² / Σ||g||², of the complete model: 1 is "
+             "orthogonal, 1/P parallel and of one length.",
              [instant(f"aggserver_orthogonality{MODEL}", "model")],
              decimals=3, width=4),
         stat("Effective rank", "Independent directions among the gradients.",
              [instant(f"aggserver_effective_rank{J}", "")], decimals=2),
-        stat("Gradients", "W, of the last applied round.",
-             [instant(W, "")]),
+        stat("Gradients", "P, of the last applied round.",
+             [instant(P, "")]),
         stat("Loss", "That workers sent, mean by examples.",
              [instant(f"aggserver_loss{J}", "")], decimals=4),
         row("Orthogonality"),
@@ -62,11 +62,11 @@ def geometry():
                 [query(f"aggserver_orthogonality{TENSOR}", "{{tensor}}")],
                 0, 1, width=24, height=10),
         lines("Orthogonality of the model",
-              "Between 1/W (parallel: more workers repeat each other) and 1 "
-              "(orthogonal: each adds something). Below 1/W they undo each "
+              "Between 1/P (parallel: more workers repeat each other) and 1 "
+              "(orthogonal: each adds something). Below 1/P they undo each "
               "other.",
               [query(f"aggserver_orthogonality{MODEL}", "model"),
-               query(f"1 / {W}", "1/W")], unit="percentunit"),
+               query(f"1 / {P}", "1/P")], unit="percentunit"),
         lines("Orthogonality per tensor, as lines", "The heatmap's values.",
               [query(f"aggserver_orthogonality{TENSOR}", "{{tensor}}")],
               unit="percentunit"),
@@ -77,10 +77,10 @@ def geometry():
               [query(f"aggserver_pairwise_cosine_mean{J}", "mean"),
                query(f"aggserver_pairwise_cosine_min{J}", "minimum")]),
         lines("Independent directions",
-              "Effective rank, 1 (all the same) to W (all independent), and "
+              "Effective rank, 1 (all the same) to P (all independent), and "
               "gradient diversity.",
               [query(f"aggserver_effective_rank{J}", "effective rank"),
-               query(W, "W"),
+               query(P, "P"),
                query(f"aggserver_gradient_diversity{J}", "diversity")]),
         lines("Mean cosine to the others",
               "Negative for one worker: wrong labels, or a wrong sign.",
@@ -101,7 +101,7 @@ def geometry():
               "Of the applied rule or a shadow rule with global scope.",
               [query(f"aggserver_adacons_coefficient{WORKER}", BY_WORKER)]),
         lines("Sum of coefficients, clipping",
-              "1: a mean, W: a sum; Adasum lies between.",
+              "1: a mean, P: a sum; Adasum lies between.",
               [query(f"aggserver_summed_coefficient{J}", "sum"),
                query(f"aggserver_clip_factor{J}", "clip factor")]),
         lines("Cancellation (kappa)",
@@ -135,8 +135,8 @@ def adascale():
         stat("Useful workers", "With so many a round is worth half of what "
              "any number could make it.",
              [instant(f"aggserver_useful_workers{J}", "")], decimals=1),
-        stat("Efficiency", "Gain over W: 1 is no waste.",
-             [instant(f"aggserver_gain_ratio{J} / {W}", "")],
+        stat("Efficiency", "Gain over P: 1 is no waste.",
+             [instant(f"aggserver_gain_ratio{J} / {P}", "")],
              unit="percentunit", steps=useful),
         stat("Tau", "One-worker iterations so far.",
              [instant(f"aggserver_scale_invariant_iterations_total{J}", "")],
@@ -144,10 +144,10 @@ def adascale():
         row("Gain"),
         lines("Gain",
               "One-worker steps that a round is worth: 1 (the workers repeat "
-              "each other) to W (each is useful).",
-              [query(f"aggserver_gain_ratio{J}", "gain"), query(W, "W")]),
-        lines("Efficiency", "Gain over W.",
-              [query(f"aggserver_gain_ratio{J} / {W}", "efficiency")],
+              "each other) to P (each is useful).",
+              [query(f"aggserver_gain_ratio{J}", "gain"), query(P, "P")]),
+        lines("Efficiency", "Gain over P.",
+              [query(f"aggserver_gain_ratio{J} / {P}", "efficiency")],
               unit="percentunit", min=0),
         lines("Tau", "Progress in one-worker iterations.",
               [query(f"aggserver_scale_invariant_iterations_total{J}",
@@ -175,10 +175,10 @@ def adascale():
               "Examples. A batch far above the noise scale is wasted.",
               [query(f"aggserver_gradient_noise_scale{J}", "noise scale"),
                query(batch, "batch of a round")], log=True),
-        lines("Useful workers against W",
-              "The same in workers. Below W: fewer do almost as much.",
+        lines("Useful workers against P",
+              "The same in workers. Below P: fewer do almost as much.",
               [query(f"aggserver_useful_workers{J}", "useful"),
-               query(W, "W")], log=True),
+               query(P, "P")], log=True),
         lines("Variance of a one-worker gradient", "sigma².",
               [query(f"aggserver_sigma2{J}", "this round"),
                query(f"aggserver_sigma2_average{J}", "average")], log=True),
@@ -244,7 +244,7 @@ def rounds():
               "the floor: the job follows its floor_policy.",
               [query(f"aggserver_workers_{name}{J}", name)
                for name in ("expected", "joined", "attending", "committed",
-                            "missing", "floor")] + [query(W, "in the last round")]),
+                            "missing", "floor")] + [query(P, "in the last round")]),
         lines("Who is waited for", "And how long, in the open round.",
               [query(f"aggserver_worker_waited_for_seconds{WORKER}",
                      BY_WORKER),

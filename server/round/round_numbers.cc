@@ -62,7 +62,8 @@ constexpr RoundNumber kNumbers[] = {
     {"orthogonality",
      "ratio",
      "Squared norm of Adasum's result over the sum of squared gradient norms: "
-     "1 is orthogonal, 1/W parallel.",
+     "1 where gradients are orthogonal, 1/P where all P are parallel and of "
+     "one length.",
      RoundValue(&Decision::orthogonality),
      {kByName, kByName, kByName, "final orthogonality", kByName, kByName},
      SetBy::kApplied,
@@ -135,7 +136,7 @@ constexpr RoundNumber kNumbers[] = {
      {kByName, nullptr, nullptr, nullptr, nullptr, kByName}},
     {"coefficient_sum",
      "",
-     "Sum of the combination's coefficients: 1 for a mean, W for a sum of W.",
+     "Sum of the combination's coefficients: 1 for a mean, P for a sum of P.",
      RoundValue(&RoundStatistics::coefficient_sum),
      {"summed_coefficient", nullptr, nullptr, nullptr, nullptr, nullptr}},
     {"scheduled_learning_rate",

@@ -237,7 +237,7 @@ void SetRows(const v1::RoundLogRecord& record, RoundReport* report) {
   }
 }
 
-// `coefficients` is row-major, segments x W; a last row that is short is
+// `coefficients` is row-major, segments x P; a last row that is short is
 // dropped.
 void SetCoefficients(const v1::RoundLogRecord& record, Decision* decision) {
   const int num_rows = record.rows_size();

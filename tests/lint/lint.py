@@ -21,6 +21,8 @@ exits with 1 if a check failed.
   citations   documents, their sections, the protocol's rules (P5) and the
               decisions that a text cites exist
   links       relative links of documents and their anchors (documents.py)
+  outcomes    a round's numbers have the same words wherever workers read of
+              them (outcome_words.py)
   version     the release is the same wherever it is stated
   shellcheck  shell scripts, where shellcheck is installed
 """
@@ -38,6 +40,7 @@ import deps  # Its neighbours, also where this file is run as a script.
 import documents
 import lengths
 import newcomer
+import outcome_words
 import rooms
 
 _CPP = (".h", ".cc", ".cu", ".cuh")
@@ -384,6 +387,7 @@ def main(argv):
         "rooms": rooms.check(files, groups),
         "citations": check_citations(files),
         "links": documents.check_links(files, tracked_paths(root)),
+        "outcomes": outcome_words.check(files),
         "version": check_version(files),
     }
     skipped = 0

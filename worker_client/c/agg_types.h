@@ -175,10 +175,11 @@ typedef struct agg_outcome {
   const int32_t* excluded_ranks;
   int32_t num_excluded_ranks;
   int32_t reserved;
+  /* From here to combined_norm: as RoundOutcome of client_types.h has them. */
   double learning_rate;
   double gain;
   double tau;
-  double orthogonality;
+  double orthogonality; /* 1: orthogonal; 1/P: all P are parallel */
   double loss;
   double combined_norm;
   const char* message;

@@ -27,13 +27,20 @@ class Outcome:
       included: this worker's row is in the result.
       ranks: of the workers whose rows are in it.
       excluded_ranks: not finite, or left out; `message` says why.
-      learning_rate: as applied, step scale and schedule included.
-      gain: AdaScale's estimate, 1 to the number of rows.
-      tau: scale-invariant iterations so far: the clock of schedules.
-      orthogonality: 1/P (P rows, parallel and of one length) to 1
-        (orthogonal); less, to 0, where rows cancel; NaN: undefined.
-      loss: mean over all rows by examples; NaN: nobody sent one.
-      combined_norm: of the combined gradient.
+      learning_rate: Learning rate that was applied. Schedule and step scale are
+        in it.
+      gain: AdaScale's gain: one-worker steps that this round was worth. From 1
+        to the number of rows, whatever the step scale.
+      tau: Tau: one-worker steps that the rounds were worth. The clock of
+        schedules.
+      orthogonality: Squared norm of Adasum's result over the sum of squared
+        gradient norms: 1 where gradients are orthogonal, 1/P where all P are
+        parallel and of one length. Less where they cancel or differ in length;
+        NaN: undefined.
+      loss: Mean training loss that the workers sent, by examples. NaN: nobody
+        did.
+      combined_norm: Norm of the combined gradient over all tensors, after
+        clipping.
       rule, scope, step_scale: in effect in the round.
       finished: no round follows.
       message: why skipped, which fallback; "" if there is nothing to say.

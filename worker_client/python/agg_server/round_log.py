@@ -285,8 +285,8 @@ class RoundLog:
     @_kept
     def tensor_orthogonality(self) -> np.ndarray:
         """||Adasum||^2 / sum ||row||^2 of each tensor (server/combine/README.md
-        3.6): 1 is orthogonal, 1 / W parallel. float64 [R, T], of float32's
-        digits; NaN where it is undefined."""
+        3.6): 1 where they are orthogonal, 1/P where all P are parallel and of
+        one length. float64 [R, T], of float32's digits; NaN: undefined."""
         return self._by_tensor("tensor_orthogonality")
 
     @property

@@ -5,8 +5,8 @@
 
 Starts a server on this machine, and workers as processes of their own, each with
 data of its own. AdaScale makes the rate larger by what the batch of all of them
-is worth, the gain. Orthogonality (0: all gradients point one way, 1:
-each says something else) and gain (1 to the number of workers) are beside the
+is worth, the gain. Orthogonality (1/4: all four gradients are the same, 1: each
+says something else) and gain (1 to the number of workers) are beside the
 bar, and in the plot. Works in a notebook, too: import main from this file.
 """
 
