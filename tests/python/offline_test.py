@@ -13,27 +13,12 @@ from unittest import mock
 import numpy as np
 
 from tests.python.job_case import ROOT, agg
+from tests.python.offline_case import adasum, find_program
 
 GOLDEN = json.loads((ROOT / "tests" / "golden" / "golden.json").read_text())
 
 
-def find_program():
-    """Under Bazel it lies in the folder of the test."""
-    folder = (os.path.join(os.environ["AGG_BIN"], "server/tools")
-              if "AGG_BIN" in os.environ else os.path.abspath("server/tools"))
-    os.environ["PATH"] = os.pathsep.join([folder, os.environ["PATH"]])
-
-
 find_program()
-
-
-def adasum(rows):
-    """Of a power of two of vectors, pair by pair (Horovod's adasum.h)."""
-    if len(rows) == 1:
-        return rows[0]
-    half = len(rows) // 2
-    a, b = adasum(rows[:half]), adasum(rows[half:])
-    return (1 - a @ b / (2 * a @ a)) * a + (1 - a @ b / (2 * b @ b)) * b
 
 
 def some_rows(seed, *shape):

@@ -1,46 +1,14 @@
-"""agg.RoundLog: what servers write, and files that are written here.
+"""agg.RoundLog: what servers write, and files that are written here."""
 
-The second kind is encoded by protoc, which shares no code with the reader.
-"""
-
-import functools
 import importlib.util
 import math
 import os
-import pathlib
-import subprocess
 import unittest
 
 import numpy as np
 
-from tests.python.job_case import ROOT, JobCase, agg
-
-RUN = ('run { job: "j" workers: 2 shards: 1 config: "c" server_version: "1" '
-       'tensors { name: "a/w" elements: 3 } tensors { name: "a/b" elements: 1 '
-       '} } ')
-
-
-@functools.lru_cache(None)
-def encoded(text):
-    """A record of the round log, with its length."""
-    data = subprocess.run(
-        ["protoc", "--encode=agg.v1.RoundLogRecord", f"-I{ROOT / 'proto'}",
-         "round_log.proto"], input=text.encode(), capture_output=True,
-        check=True).stdout
-    length, head = len(data), b""
-    while length >= 0x80:
-        head += bytes([length & 0x7f | 0x80])
-        length >>= 7
-    return head + bytes([length]) + data
-
-
-def record(version, more="", history=7):
-    return encoded(f"round: {version - 1} version: {version} epoch: {history} "
-                   f"history: {history} applied: true gain: {version}.5 {more}")
-
-
-FIRST = record(1, RUN)
-
+from tests.python.job_case import JobCase, agg
+from tests.python.log_records import FIRST, RUN, encoded, record
 
 class WrittenTest(JobCase):
 

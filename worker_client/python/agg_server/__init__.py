@@ -20,8 +20,10 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from agg_server.advice import Advice, advise
 from agg_server.checkpoint import read_checkpoint
 from agg_server.client import Client, Observer
+from agg_server.comparison import RuleScore, compare
 from agg_server.errors import (Cancelled, EpochOver, Error, Evicted,
                                ForkedError, JobFinished, LeaseExpired,
                                LibraryError, ManifestError, NotAllowed, NotNow,
@@ -59,13 +61,12 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "Cancelled", "Client", "Combination", "Combined", "EpochOver", "Error",
-    "Evicted",
-    "ForkedError", "Job", "JobFinished", "LeaseExpired", "LibraryError",
+    "Advice", "Cancelled", "Client", "Combination", "Combined", "EpochOver",
+    "Error", "Evicted", "ForkedError", "Job", "JobFinished", "LeaseExpired", "LibraryError",
     "LocalServer", "LocalSteps", "ManifestError", "NodeState", "NotAllowed",
     "NotNow", "Observer", "Outcome", "ResourceError", "RoundLog",
-    "RoundLogError", "ServerOptimizer", "ShardLost", "Superseded",
+    "RoundLogError", "RuleScore", "ServerOptimizer", "ShardLost", "Superseded",
     "TauSchedule", "TensorBoardLog", "TensorSpec", "Timeout", "Tls",
-    "VersionGone", "WandbLog", "Worker", "allreduce", "combine",
-    "combine_steps", "node_hook", "read_checkpoint",
+    "VersionGone", "WandbLog", "Worker", "advise", "allreduce", "combine",
+    "combine_steps", "compare", "node_hook", "read_checkpoint",
 ]

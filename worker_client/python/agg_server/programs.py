@@ -3,6 +3,7 @@
 import os
 import sys
 
+from agg_server import advice
 from agg_server.errors import Error
 from agg_server.local_server import binary_path
 
@@ -17,7 +18,10 @@ def _become(name: str) -> None:
 
 
 def aggctl() -> None:
-    """Asks and directs a job."""
+    """Asks and directs a job; `aggctl advise LOG` reads its round log, and is
+    this package's own."""
+    if sys.argv[1:2] == ["advise"]:
+        sys.exit(advice.main(sys.argv[2:]))
     _become("aggctl")
 
 
