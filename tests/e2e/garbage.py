@@ -5,7 +5,7 @@
 
 Trains with real processes (2 shards) for each way of combining and each kind of
 garbage (garbage_worker.cc), and prints the test accuracy as the table of
-server/combine/README.md 13.3. Rank 3 is the wrong one. All start at the same
+deploy/docs/rules.md. Rank 3 is the wrong one. All start at the same
 weights and see the same batches.
 """
 
