@@ -58,6 +58,8 @@ myst_heading_anchors = 6
 # No code of the pages is worth a failed build: shell sessions and fragments.
 suppress_warnings = ["misc.highlighting_failure"]
 highlight_language = "text"
+# It takes the two hyphens of a flag in a sentence for a dash.
+smartquotes = False
 html_theme = "furo"
 html_static_path = ["site.css"]
 html_css_files = ["site.css"]

@@ -24,6 +24,8 @@ exits with 1 if a check failed.
   outcomes    a round's numbers have the same words wherever workers read of
               them (outcome_words.py)
   version     the release is the same wherever it is stated
+  words       how long the sentences and pages of README.md and deploy/docs are
+              (documents.py)
   shellcheck  shell scripts, where shellcheck is installed
 """
 
@@ -388,6 +390,7 @@ def main(argv):
         "citations": check_citations(files),
         "links": documents.check_links(files, tracked_paths(root)),
         "outcomes": outcome_words.check(files),
+        "words": documents.check_words(files),
         "version": check_version(files),
     }
     skipped = 0
