@@ -27,7 +27,7 @@ class Combination(NamedTuple):
       give combinations by name. Zeros where nothing was applied.
     coefficients: float64, one for each row; 0 for rows that are left out.
     gram: float64, P x P; NaN for rows that are not finite.
-    numbers: orthogonality, gain, tau, sigma2, gradient_diversity, ... by name,
+    numbers: orthogonality, gain, tau, sigma2, ... by name,
       as the round log has them; NaN where one is undefined.
     excluded: rows that are left out: not finite, or outliers.
     message: why nothing was applied; "": the rule was.
