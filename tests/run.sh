@@ -241,8 +241,9 @@ run_cell() {
       ;;
     python)
       run_bazel build --config=gcc -c opt //server:agg_server \
-        //server/tools:agg_report //worker_client/c:libagg.so \
-        //worker_client/tools:agg_pull //worker_client/tools:aggctl &&
+        //server/tools:agg_combine //server/tools:agg_report \
+        //worker_client/c:libagg.so //worker_client/tools:agg_pull \
+        //worker_client/tools:aggctl &&
         tests/python/run.sh "$(gcc_bin)" >"$scratch/python"
       report_suite python $?
       ;;

@@ -6,6 +6,7 @@ import csv
 import importlib.util
 import json
 import os
+import pathlib
 import re
 import signal
 import socket
@@ -17,6 +18,8 @@ import unittest
 from tests.python.job_case import PACKAGE, ROOT, WAIT, JobCase, agg
 
 _PAGE = ROOT / "deploy/docs/cookbook.md"
+_TOOLS = pathlib.Path(os.environ.get("AGG_BIN", "bazel-bin")).absolute() / \
+    "server" / "tools"
 _FILE = re.compile(r"`([\w.]+)`:\n\n```\w*\n(.*?)```", re.S)
 _COMMANDS = re.compile(r"```sh\n(.*?)```", re.S)
 
@@ -63,7 +66,8 @@ class CookbookTest(JobCase):
         for name, run in (
                 ("agg-launch", f"{python} -m agg_server.launch"),
                 ("python3", python),
-                ("agg_server", f"exec {os.environ['AGG_SERVER']}")):
+                ("agg_server", f"exec {os.environ['AGG_SERVER']}"),
+                ("agg_combine", f"exec {_TOOLS}/agg_combine")):
             (programs / name).write_text(f'#!/bin/sh\n{run} "$@"\n')
             (programs / name).chmod(0o755)
         self.environment = {
@@ -136,6 +140,13 @@ class CookbookTest(JobCase):
                 self.assertTrue(0 < float(value) <= 1, said)
         picture = (self.folder / "orthogonality.png").read_bytes()
         self.assertTrue(picture.startswith(b"\x89PNG"))
+
+    def test_recipe_advice(self):
+        said = self.cook("Ask which rule and how many workers")
+        self.assertRegex(said, r"workers: 4 workers make a round worth [\d.]+")
+        self.assertEqual(re.findall(
+            r"^(\w+): (?:first|better|equal|worse|undecided)$", said, re.M),
+                         ["mean", "adasum", "unit_mean"], said)
 
     def test_recipe_listeners(self):
         (self.folder / "wandb.py").write_text(_WANDB)
