@@ -100,7 +100,8 @@ fill() {
 
 rm -rf "$prefix/include/agg_client"  # A header of the past must not stay.
 for header in "$built"/include/agg_client/*.h worker_client/c/agg.h \
-  worker_client/c/agg_operation.h worker_client/c/agg_types.h; do
+  worker_client/c/agg_operation.h worker_client/c/agg_rule.h \
+  worker_client/c/agg_types.h; do
   put include/agg_client "$header"
 done
 for library in libagg_client libagg; do

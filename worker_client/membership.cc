@@ -189,13 +189,6 @@ namespace {
 // A job's shards find each other within that, mostly: nobody need hear of it.
 constexpr absl::Duration kUsualStart = absl::Seconds(2);
 
-std::string ClientName(const ClientOptions& options) {
-  if (!options.client_name.empty()) return options.client_name;
-  char host[256] = "?";
-  gethostname(host, sizeof(host) - 1);
-  return absl::StrCat(host, ":", getpid());
-}
-
 // A plain sleep only where there is a connection: else this lets the channel go
 // on resolving and connecting.
 void Pause(absl::Duration pause, grpc::Channel* channel) {
@@ -207,6 +200,13 @@ void Pause(absl::Duration pause, grpc::Channel* channel) {
 }
 
 }  // namespace
+
+std::string ClientName(const ClientOptions& options) {
+  if (!options.client_name.empty()) return options.client_name;
+  char host[256] = "?";
+  gethostname(host, sizeof(host) - 1);
+  return absl::StrCat(host, ":", getpid());
+}
 
 v1::JoinRequest MakeJoinRequest(const ClientOptions& options) {
   v1::JoinRequest join;

@@ -87,6 +87,9 @@ absl::StatusOr<v1::JoinReply> ResumeJob(const Returner& returner,
 absl::Status TriedForRecovery(const absl::Status& failure,
                               const ClientOptions& options);
 
+// What people know this client by: client_name, or "host:pid".
+std::string ClientName(const ClientOptions& options);
+
 // What every Join of this client says.
 v1::JoinRequest MakeJoinRequest(const ClientOptions& options);
 

@@ -226,7 +226,8 @@ def rounds():
                      "{{phase}}")], unit="s", stack=True),
         lines("Fallbacks and exclusions in a second",
               "compensated_gram: kappa above its limit; adacons_mean: the "
-              "guard chose the mean; few_rows: too few for Krum.",
+              "guard chose the mean; few_rows: too few for Krum; "
+              "external_rule: its process gave no weights.",
               [query(f"rate(aggserver_fallbacks_total{J}{RATE})", "{{kind}}"),
                query(f"rate(aggserver_excluded_rows_total{J}{RATE})",
                      "excluded gradients"),

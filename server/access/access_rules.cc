@@ -11,8 +11,8 @@ namespace agg {
 
 namespace {
 
-constexpr std::array<absl::string_view, 5> kNames = {
-    "worker", "observer", "admin", "shard", "metrics"};
+constexpr std::array<absl::string_view, 6> kNames = {
+    "worker", "observer", "admin", "shard", "metrics", "rule"};
 
 }  // namespace
 
@@ -70,6 +70,7 @@ constexpr MethodRule kTable[] = {
      kNow,
      kState},
     {"agg.v1.Reductions/Reduce", kWork, kWaits, kNumbers},
+    {"agg.v1.ExternalRules/ServeRule", {Role::kRule}, kWaits, kMessage},
     {"agg.v1.Shard/Push", kWork, kStream, kMessage},
     {"agg.v1.Shard/Pull", kRead, kStream, kPull},
     {"agg.v1.ShardControl/Attach", kShards, kStream, kMessage},

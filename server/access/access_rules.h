@@ -13,13 +13,14 @@
 
 namespace agg {
 
-// What an identity may do, in five words.
+// What an identity may do, in six words.
 enum class Role : uint8_t {
   kWorker,    // takes part in rounds
   kObserver,  // reads the model and the job's state
   kAdmin,     // changes the job while it runs
   kShard,     // is a part of the job itself
-  kMetrics    // reads metrics, and nothing else
+  kMetrics,   // reads metrics, and nothing else
+  kRule       // decides an external rule, and nothing else
 };
 
 // A set of roles.
@@ -48,7 +49,7 @@ class Roles {
 };
 
 inline constexpr char kAllowedRoles[] =
-    "\"worker\", \"observer\", \"admin\", \"shard\", \"metrics\"";
+    "\"worker\", \"observer\", \"admin\", \"shard\", \"metrics\", \"rule\"";
 
 // The name that configurations use; nothing for a name that is none.
 absl::string_view RoleName(Role role);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -20,6 +21,9 @@ namespace agg {
 // Tools that compute in other units (agg_combine) rely on this.
 struct RuleState {
   std::vector<double> values;
+  // What the process of the rule `external` remembers: any bytes, which nobody
+  // else reads. Empty for all other rules.
+  std::string bytes;
 };
 
 // What a job may choose about the rule AdaCons. Apart from adacons.h, since the
@@ -71,6 +75,12 @@ constexpr int32_t DefaultByzantineWorkers(int32_t num_workers) {
   return std::min(usual, most);
 }
 
+// What the process of the rule `external` has answered about one segment.
+struct ExternalSegment {
+  std::vector<double> weights;  // P, of rows without their loss scale; finite
+  std::string state;            // RuleState::bytes after the round
+};
+
 // What a rule sees of one segment (one tensor, or all of them): a snapshot.
 // Rows with non-finite values are left out, the others are in rank order and
 // without their loss scale.
@@ -81,6 +91,8 @@ struct RuleInput {
   const AdaconsOptions& adacons;
   const KrumOptions& krum;
   const GeometricMedianOptions& geometric_median;
+  // The answer about this segment, for the rule `external` alone; null: none.
+  const ExternalSegment* external = nullptr;
 };
 
 struct RuleResult {

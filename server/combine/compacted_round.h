@@ -4,9 +4,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/types/span.h"
+#include "server/combine/combination_rule.h"
 #include "server/combine/gram_matrix.h"
 
 namespace agg {
@@ -24,6 +26,14 @@ struct OutlierReport {
   std::vector<OutlierRow> rows;  // in the order of the ranks
   bool excluded = false;         // and they are left out
   bool too_few_rows = false;     // nobody was judged
+};
+
+// What the process of one external rule has answered about a round.
+struct ExternalAnswer {
+  std::string name;     // whose answer it is: ExternalOptions::name
+  std::string missing;  // why there is no answer; "": there is one
+  std::vector<ExternalSegment> segments;  // of the rule's scope
+  double step_scale = 1.0;  // multiplies the learning rate; finite, > 0
 };
 
 // P' kept rows of P. Movable only: its matrices are the larger part of a
@@ -51,6 +61,9 @@ struct CompactedRound {
 
   // Sum over tensors in manifest order; compensated only if all of them are.
   GramMatrix total;
+
+  // Answers of external rules about these rows, also those that are missing.
+  std::vector<ExternalAnswer> external;
 };
 
 // Excludes from all tensors each row that has a non-finite diagonal entry in

@@ -37,8 +37,9 @@ struct Combination {
 };
 
 // Each tensor as a segment of its own.
-void CombineTensors(const Rule& rule, RuleRunner* runner, Decision* decision,
+void CombineTensors(RuleRunner* runner, Decision* decision,
                     Combination* combination) {
+  const Rule& rule = runner->rule();
   for (size_t t = 0; t < runner->num_segments(); ++t) {
     const GramMatrix& gram = runner->gram(t);
     const RuleResult result = runner->Run(t, &combination->weights);
@@ -60,8 +61,9 @@ void CombineTensors(const Rule& rule, RuleRunner* runner, Decision* decision,
 }
 
 // All tensors as one segment.
-void CombineGlobally(const Rule& rule, RuleRunner* runner, Decision* decision,
+void CombineGlobally(RuleRunner* runner, Decision* decision,
                      Combination* combination) {
+  const Rule& rule = runner->rule();
   const RuleResult result = runner->Run(0, &combination->weights);
   combination->norms_squared.push_back(result.norm_squared);
   if (runner->NeedsCompensated(0, result)) {
@@ -93,18 +95,30 @@ void ReportOwnOrthogonality(const RuleOptions& rule,
   ReportOrthogonality(rule, round, results, decision);
 }
 
+// Why the fallback of an external rule runs; "": it does not.
+std::string WhyNoAnswer(const RuleOptions& rule, const CompactedRound& round) {
+  if (!rule.rule->Has(kIsExternal) || AnswerTo(rule, round) != nullptr) {
+    return "";
+  }
+  for (const ExternalAnswer& answer : round.external) {
+    if (answer.name == rule.external.name) return answer.missing;
+  }
+  return "it was not asked";
+}
+
 // Fills the report's parts of *decision and advances the rule's state in *next.
 Combination CombineRows(const RuleOptions& rule, const CompactedRound& round,
                         CombineState* next, Decision* decision) {
   Combination combination;
   RuleRunner runner(rule, round, &next->rule);
   if (IsPerTensor(rule)) {
-    CombineTensors(*rule.rule, &runner, decision, &combination);
+    CombineTensors(&runner, decision, &combination);
   } else {
-    CombineGlobally(*rule.rule, &runner, decision, &combination);
+    CombineGlobally(&runner, decision, &combination);
   }
+  decision->external_fallback = WhyNoAnswer(rule, round);
   decision->lacks_orthogonality = true;
-  if (IsPerTensor(rule) && rule.rule->Has(kIsPlainAdasum)) {
+  if (IsPerTensor(rule) && runner.rule().Has(kIsPlainAdasum)) {
     ReportOwnOrthogonality(rule, round, combination, decision);
   }
   decision->gradient_diversity = GradientDiversity(round.total);
@@ -188,9 +202,12 @@ void ApplyStepScale(const CombineOptions& options, const CompactedRound& round,
   decision->mu2_mean = result.mu2_mean;
   decision->small_sum_ranks = result.small_sum_ranks;
   decision->gain = result.gain;
-  decision->step_factor = result.step_factor;
+  const ExternalAnswer* const answer = AnswerTo(options.rule, round);
+  decision->step_factor = answer == nullptr
+                              ? result.step_factor
+                              : result.step_factor * answer->step_scale;
   decision->learning_rate =
-      decision->scheduled_learning_rate * result.step_factor;
+      decision->scheduled_learning_rate * decision->step_factor;
   decision->tau = next->step_scale.tau;
 }
 
@@ -256,14 +273,31 @@ Decision Decide(const CombineOptions& options, const CombineState& state,
   return decision;
 }
 
+const ExternalAnswer* AnswerTo(const RuleOptions& options,
+                               const CompactedRound& round) {
+  if (!options.rule->Has(kIsExternal)) return nullptr;
+  for (const ExternalAnswer& answer : round.external) {
+    if (answer.name == options.external.name && answer.missing.empty()) {
+      return &answer;
+    }
+  }
+  return nullptr;
+}
+
 RuleRunner::RuleRunner(const RuleOptions& options, const CompactedRound& round,
                        std::vector<RuleState>* states)
     : options_(options),
       round_(round),
       per_tensor_(options.scope == Scope::kPerTensor),
-      rule_(options.rule->make()),
+      answer_(AnswerTo(options, round)),
+      line_(options.rule->Has(kIsExternal) && answer_ == nullptr
+                ? *options.external.fallback
+                : *options.rule),
+      rule_(line_.make()),
       states_(*states) {
-  states_.resize(options.rule->Has(kKeepsState) ? num_segments() : 0);
+  const bool keeps =
+      options.rule->Has(kKeepsState) || options.rule->Has(kIsExternal);
+  states_.resize(keeps ? num_segments() : 0);
 }
 
 size_t RuleRunner::num_segments() const {
@@ -276,10 +310,18 @@ const GramMatrix& RuleRunner::gram(size_t segment) const {
 
 RuleResult RuleRunner::Run(size_t segment,
                            std::vector<std::vector<double>>* weights) {
+  // A fallback has no state, and leaves that of the external rule as it was.
   RuleState none;
-  RuleState* const state = states_.empty() ? &none : &states_[segment];
-  const RuleInput input{gram(segment), round_.examples, options_.adacons,
-                        options_.krum, options_.geometric_median};
+  const bool is_fallback = &line_ != options_.rule;
+  RuleState* const state =
+      states_.empty() || is_fallback ? &none : &states_[segment];
+  const RuleInput input{
+      gram(segment),
+      round_.examples,
+      options_.adacons,
+      options_.krum,
+      options_.geometric_median,
+      answer_ == nullptr ? nullptr : &answer_->segments[segment]};
   std::vector<double> coefficients(round_.num_rows());
   const RuleResult result =
       rule_->Combine(input, state, absl::MakeSpan(coefficients));
@@ -289,7 +331,7 @@ RuleResult RuleRunner::Run(size_t segment,
 
 bool RuleRunner::NeedsCompensated(size_t segment,
                                   const RuleResult& result) const {
-  return options_.rule->Has(kMeasuresCancellation) &&
+  return line_.Has(kMeasuresCancellation) &&
          result.kappa > options_.kappa_limit && !gram(segment).compensated();
 }
 
@@ -308,8 +350,10 @@ void ReportOrthogonality(const RuleOptions& rule, const CompactedRound& round,
                          Decision* decision) {
   if (!decision->lacks_orthogonality) return;
   decision->lacks_orthogonality = false;
-  const bool has_kappa =
-      decision->per_tensor && rule.rule->Has(kMeasuresCancellation);
+  const Rule& ran = decision->external_fallback.empty()
+                        ? *rule.rule
+                        : *rule.external.fallback;
+  const bool has_kappa = decision->per_tensor && ran.Has(kMeasuresCancellation);
   // In the order of the tensors, whoever solved them: the sum has the same bits
   // for any number of threads.
   double sum = 0.0;

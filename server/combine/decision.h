@@ -97,6 +97,8 @@ struct Decision {
   // does not grow with the gradients.
   bool of_unit_rows = false;
   bool short_of_rows = false;  // in any segment: RuleResult::short_of_rows
+  // Why the fallback of an external rule was applied; "": it was not.
+  std::string external_fallback;
   CombineState next_state;
 };
 
@@ -121,8 +123,14 @@ Decision DecideCoefficients(const CombineOptions& options,
                             const CombineState& state, int64_t version,
                             const CompactedRound& round);
 
+// The answer of the rule's process about the round; null: the rule is not
+// external, or there is none.
+const ExternalAnswer* AnswerTo(const RuleOptions& options,
+                               const CompactedRound& round);
+
 // One rule on the segments of one round, for the applied rule and for shadow
-// rules alike: chooses each segment's Gram matrix and state. A segment is a
+// rules alike: chooses each segment's Gram matrix and state. In place of an
+// external rule without an answer its fallback runs. A segment is a
 // tensor under the scope per_tensor, and the sum of all tensors under the scope
 // global. Lives as long as one round's decision; the arguments must outlive it.
 class RuleRunner {
@@ -132,6 +140,8 @@ class RuleRunner {
   RuleRunner(const RuleOptions& options, const CompactedRound& round,
              std::vector<RuleState>* states);
 
+  // The rule that runs: that of the options, or its fallback.
+  const Rule& rule() const { return line_; }
   // Tensors under per_tensor scope, else 1.
   size_t num_segments() const;
   const GramMatrix& gram(size_t segment) const;
@@ -147,6 +157,8 @@ class RuleRunner {
   const RuleOptions& options_;
   const CompactedRound& round_;
   const bool per_tensor_;
+  const ExternalAnswer* const answer_;  // null: none
+  const Rule& line_;
   const std::unique_ptr<CombinationRule> rule_;
   std::vector<RuleState>& states_;
 };

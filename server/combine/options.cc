@@ -2,10 +2,13 @@
 // proto/config.proto, since that is where people set them.
 #include "server/combine/options.h"
 
+#include <algorithm>
 #include <cstddef>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
@@ -78,6 +81,36 @@ absl::StatusOr<Enum> Parse(absl::Span<const Name<Enum>> names,
 
 // Each one costs O(P^2) in each round.
 constexpr int32_t kMaxIterations = 1000;
+// That a round may wait for an external rule.
+constexpr double kMostSeconds = 3600.0;
+
+// Which rules may take the place of an external one.
+bool MayFallBackTo(const Rule& rule) {
+  return !rule.Has(kIsExternal) && !rule.Has(kKeepsState);
+}
+
+void CheckExternal(const ExternalOptions& external, const std::string& path,
+                   FieldErrors* errors) {
+  if (!IsExternalName(external.name)) {
+    errors->Add(FieldError(absl::StrCat(path, "name"), Quoted(external.name),
+                           "[A-Za-z0-9_.-]{1,64}"));
+  }
+  if (!MayFallBackTo(*external.fallback)) {
+    std::vector<std::string> allowed;
+    for (const Rule& rule : Rules()) {
+      if (MayFallBackTo(rule)) allowed.push_back(Quoted(rule.name));
+    }
+    errors->Add(FieldError(absl::StrCat(path, "fallback"),
+                           Quoted(external.fallback->name),
+                           absl::StrCat("a rule that keeps no state: ",
+                                        absl::StrJoin(allowed, ", "))));
+  }
+  errors->Add(CheckField(external.timeout_seconds > 0.0 &&
+                             external.timeout_seconds <= kMostSeconds,
+                         absl::StrCat(path, "timeout_seconds"),
+                         external.timeout_seconds,
+                         absl::StrCat("> 0, at most ", kMostSeconds)));
+}
 
 void CheckRule(const RuleOptions& rule, absl::string_view path,
                FieldErrors* errors) {
@@ -105,6 +138,23 @@ void CheckRule(const RuleOptions& rule, absl::string_view path,
   errors->Add(CheckField(epsilon >= 1e-8 && epsilon <= 1.0,
                          absl::StrCat(path, ".geometric_median.epsilon"),
                          epsilon, "in [1e-8, 1]"));
+  CheckExternal(rule.external, absl::StrCat(path, ".external."), errors);
+}
+
+// A process has one name, by which it gets the questions of one rule.
+void CheckExternalNames(const CombineOptions& options, FieldErrors* errors) {
+  std::set<std::string> names;
+  const auto check = [&](const RuleOptions& rule, absl::string_view path) {
+    if (!rule.rule->Has(kIsExternal)) return;
+    if (names.insert(rule.external.name).second) return;
+    errors->Add(FieldError(absl::StrCat(path, ".external.name"),
+                           Quoted(rule.external.name),
+                           "another name than each other external rule's"));
+  };
+  check(options.rule, "combination");
+  for (size_t i = 0; i < options.shadow_rules.size(); ++i) {
+    check(options.shadow_rules[i], absl::StrCat("shadow_rules[", i, "]"));
+  }
 }
 
 // More than the MAD's own share of one row is asked for, so that at least half
@@ -248,6 +298,14 @@ absl::StatusOr<ScheduleKind> ParseScheduleKind(absl::string_view field,
   return Parse<ScheduleKind>(kSchedules, field, name);
 }
 
+bool IsExternalName(absl::string_view name) {
+  return !name.empty() && name.size() <= 64 &&
+         std::all_of(name.begin(), name.end(), [](char c) {
+           return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
+                  c == '_' || c == '.' || c == '-';
+         });
+}
+
 absl::Status ValidateCombineOptions(const CombineOptions& options) {
   FieldErrors errors;
   CheckRule(options.rule, "combination", &errors);
@@ -255,6 +313,7 @@ absl::Status ValidateCombineOptions(const CombineOptions& options) {
     CheckRule(options.shadow_rules[i], absl::StrCat("shadow_rules[", i, "]"),
               &errors);
   }
+  CheckExternalNames(options, &errors);
   CheckOutliers(options.outliers, &errors);
   CheckStepScale(options.step_scale, *options.rule.rule, &errors);
   CheckSchedule(options.schedule, &errors);
@@ -270,10 +329,14 @@ absl::Status ValidateCombineOptions(const CombineOptions& options) {
 absl::Status CheckPipelining(const CombineOptions& options) {
   FieldErrors errors;
   const Rule& rule = *options.rule.rule;
-  if (rule.Has(kKeepsState)) {
+  // An external rule may keep a state, too, and is asked once a round.
+  const auto waits_for_all = [](const Rule& one) {
+    return one.Has(kKeepsState) || one.Has(kIsExternal);
+  };
+  if (waits_for_all(rule)) {
     std::string allowed;
     for (const Rule& other : Rules()) {
-      if (other.Has(kKeepsState)) continue;
+      if (waits_for_all(other)) continue;
       allowed += (allowed.empty() ? "" : ", ") + Quoted(other.name);
     }
     errors.Add(FieldError("combination.rule", Quoted(rule.name),

@@ -3,6 +3,7 @@
 #define AGG_SERVER_COMBINE_OPTIONS_H_
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -50,6 +51,15 @@ absl::StatusOr<Averaging> ParseAveraging(absl::string_view field,
 absl::StatusOr<ScheduleKind> ParseScheduleKind(absl::string_view field,
                                                absl::string_view name);
 
+// What a job may choose about the rule external.
+struct ExternalOptions {
+  // Names the rule to its process: a job may have several.
+  std::string name = "external";
+  // Takes its place in a round without an answer; it keeps no state.
+  const Rule* fallback = &DefaultRule();  // never null
+  double timeout_seconds = 5.0;           // how long a round waits for it, > 0
+};
+
 struct RuleOptions {
   const Rule* rule = &DefaultRule();  // never null
   Scope scope = DefaultRule().default_scope;
@@ -60,6 +70,7 @@ struct RuleOptions {
   AdaconsOptions adacons;
   KrumOptions krum;
   GeometricMedianOptions geometric_median;
+  ExternalOptions external;
 };
 
 struct StepScaleOptions {
@@ -103,6 +114,9 @@ struct CombineOptions {
   // adamscale tau counts rounds.
   double scale_invariant_iterations = 0.0;
 };
+
+// Whether an external rule may have this name: [A-Za-z0-9_.-]{1,64}.
+bool IsExternalName(absl::string_view name);
 
 // INVALID_ARGUMENT with a line for each bad field, `combination.adacons.beta is
 // 1; allowed: in [0, 1)`: its path in proto/config.proto, its value and what is

@@ -9,6 +9,7 @@
 #include "server/base/field_error.h"
 #include "server/combine/adacons.h"
 #include "server/combine/adasum.h"
+#include "server/combine/external.h"
 #include "server/combine/geometric_median.h"
 #include "server/combine/krum.h"
 #include "server/combine/means.h"
@@ -49,6 +50,9 @@ constexpr Rule kRules[] = {
     {"geometric_median", Scope::kGlobal, kTakesGeometricMedianOptions,
      "the point with the least sum of distances to the rows",
      Make<GeometricMedianRule>},
+    {"external", Scope::kGlobal, kIsExternal,
+     "weights that a process beside the job decides, else those of a fallback",
+     Make<ExternalRule>},
 };
 
 }  // namespace

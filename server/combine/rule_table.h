@@ -39,6 +39,9 @@ enum RuleTrait : uint32_t {
   // It reads RuleInput::geometric_median; a config may set `geometric_median`
   // only for it.
   kTakesGeometricMedianOptions = 1 << 7,
+  // Its coefficients come from a process beside the job (external.h), and with
+  // them RuleState::bytes. A config may set `external` only for it.
+  kIsExternal = 1 << 8,
 };
 
 // One line of the table.

@@ -72,6 +72,11 @@ ShadowReport RunShadow(const RuleOptions& rule, const CompactedRound& round,
   ShadowReport report;
   report.rule = rule.rule;
   report.scope = rule.scope;
+  // Numbers of its fallback would be taken for its own.
+  if (rule.rule->Has(kIsExternal) && AnswerTo(rule, round) == nullptr) {
+    report.norm = report.cosine = kNan;
+    return report;
+  }
   double norm_squared = 0.0;
   const SegmentWeights weights =
       ShadowWeights(rule, round, states, &norm_squared);
@@ -161,10 +166,13 @@ double MaxKappa(const RuleOptions& rule, const CompactedRound& round,
   for (const SegmentReport& tensor : decision.tensors) {
     max = std::fmax(max, tensor.kappa);
   }
-  if (decision.per_tensor || !rule.rule->Has(kMeasuresCancellation)) return max;
   std::vector<RuleState> before = rule_before;
+  RuleRunner runner(rule, round, &before);
+  if (decision.per_tensor || !runner.rule().Has(kMeasuresCancellation)) {
+    return max;
+  }
   SegmentWeights weights;
-  const RuleResult applied = RuleRunner(rule, round, &before).Run(0, &weights);
+  const RuleResult applied = runner.Run(0, &weights);
   return std::fmax(max, applied.kappa);
 }
 

@@ -25,7 +25,8 @@ struct ShadowReport {
   const Rule* rule = &DefaultRule();  // never null
   Scope scope = Scope::kPerTensor;
   // One per row, of gradients without their loss scale; 0 for excluded rows.
-  // Empty under per_tensor scope. Neither clipped nor repaired by a compensated
+  // Empty under per_tensor scope, and for an external rule without an answer,
+  // whose numbers are NaN. Neither clipped nor repaired by a compensated
   // Gram of their own.
   std::vector<double> coefficients;
   double norm = 0.0;

@@ -87,6 +87,15 @@ RuleOptions ReadRule(int32_t workers, const std::string& path,
     fields.Number("geometric_median.iterations", &median->iterations);
     fields.Number("geometric_median.epsilon", &median->epsilon);
   }
+  if (MayHave(rule, kIsExternal, config->has_external(), path + "external",
+              errors)) {
+    ExternalOptions* const external = &options.external;
+    fields.Text("external.name", &external->name, nullptr, "");
+    fields.Name("external.fallback", external->fallback->name, ParseRule,
+                &external->fallback);
+    fields.Number("external.timeout_seconds", &external->timeout_seconds);
+    options.krum.byzantine_workers = DefaultByzantineWorkers(workers);
+  }
   return options;
 }
 

@@ -71,6 +71,7 @@ Coordinator::~Coordinator() {
     context_.changed.NotifyAll();
     stopped_.NotifyAll();
   }
+  context_.rule_processes.Stop();
   checkpoints_.Wake();
   joins_.Stop();
   for (std::thread& thread : threads_) thread.join();
@@ -116,6 +117,7 @@ void Coordinator::EachSecond(const std::function<void()>& look) {
 }
 
 void Coordinator::CheckDeadlines() {
+  context_.rule_processes.CheckDeadlines();
   joins_.Expire(context_.clock->Now());
   {
     TellingLock lock(&context_.mutex);
@@ -361,6 +363,7 @@ void Coordinator::Drain(absl::Time deadline) {
       context_.changed.WaitFor(&context_.mutex, deadline - absl::Now());
     }
   }
+  context_.rule_processes.Stop();  // no round asks any more
   checkpoints_.AwaitLast(deadline);
   {
     TellingLock lock(&context_.mutex);
@@ -401,6 +404,7 @@ JobStatus Coordinator::Status() const {
                     waiting);
   }
   status.phase_timeouts = context_.phase_watch.num_late();
+  status.rule_processes = context_.rule_processes.Status();
   return status;
 }
 

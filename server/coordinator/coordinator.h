@@ -34,6 +34,7 @@
 #include "server/coordinator/recovery.h"
 #include "server/coordinator/restores.h"
 #include "server/coordinator/rounds.h"
+#include "server/coordinator/rule_processes.h"
 #include "server/coordinator/small_reductions.h"
 #include "server/coordinator/task_context.h"
 #include "server/round/recovery.h"
@@ -142,6 +143,15 @@ class Coordinator {
   uint64_t Reduce(uint64_t epoch, ReduceCall call, SmallReductions::Done done);
   // Withdraws a call whose caller has gone: its `done` is not called.
   void CancelReduce(uint64_t number);
+
+  // --- Calls of the processes that decide external rules (P52), whatever the
+  // epoch: RuleProcesses::Poll, and the end of one that waits.
+  uint64_t PollRule(RulePoll poll, RuleProcesses::Give give) {
+    return context_.rule_processes.Poll(std::move(poll), std::move(give));
+  }
+  void CancelPollRule(uint64_t number) {
+    context_.rule_processes.CancelPoll(number);
+  }
 
   // --- Calls of operators. A rule from the next round to open on, for as long
   // as the job goes on (P37). INVALID_ARGUMENT, FAILED_PRECONDITION

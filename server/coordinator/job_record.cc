@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "server/base/field_error.h"
 #include "server/base/json.h"
@@ -50,6 +51,9 @@ void RuleFields(V* v, RuleOptions* options) {
   if (v->There("unsort", options->adacons.unsort != AdaconsOptions().unsort)) {
     v->Enum("unsort", AdaconsUnsort::kGather, &options->adacons.unsort);
   }
+  if (v->There("external", options->rule->Has(kIsExternal))) {
+    v->Field("external", &options->external.name);
+  }
 }
 
 // A rule's memory: one object for each segment.
@@ -57,6 +61,13 @@ template <typename V>
 void MemoryFields(V* v, std::vector<RuleState>* segments) {
   v->List("state", segments, [](auto* v, RuleState* segment) {
     v->Field("values", &segment->values);
+    if (!v->There("bytes", !segment->bytes.empty())) return;
+    std::string text = absl::Base64Escape(segment->bytes);
+    v->Field("bytes", &text);
+    if (V::kReads) {
+      v->Check(absl::Base64Unescape(text, &segment->bytes), "bytes",
+               Quoted(text), "base64");
+    }
   });
 }
 
@@ -380,7 +391,8 @@ bool SameRule(const RuleOptions& a, const RuleOptions& b) {
          a.adacons.beta == b.adacons.beta &&
          a.adacons.epsilon == b.adacons.epsilon &&
          a.adacons.rescale == b.adacons.rescale &&
-         a.adacons.unsort == b.adacons.unsort;
+         a.adacons.unsort == b.adacons.unsort &&
+         (!a.rule->Has(kIsExternal) || a.external.name == b.external.name);
 }
 
 }  // namespace

@@ -24,6 +24,7 @@
 #include "server/combine/decision.h"
 #include "server/combine/gram_matrix.h"
 #include "server/combine/outliers.h"
+#include "server/combine/rule_table.h"
 #include "server/coordinator/job_record.h"
 #include "server/round/shard_peer.h"
 
@@ -275,7 +276,7 @@ void RoundEngine::Lap(absl::Time* mark, absl::Duration* duration) {
 
 RoundFacts RoundEngine::TakeFacts() {
   return {combine_, std::move(rule_before_),
-          std::exchange(input_, CompactedRound())};
+          std::exchange(input_, CompactedRound()), words_};
 }
 
 // --- One round ---------------------------------------------------------------
@@ -343,6 +344,9 @@ RoundReport RoundEngine::Begin(
   shard_seconds_.clear();
   rows_.clear();
   row_infos_.clear();
+  words_.epoch = epoch_;
+  words_.round = round;
+  words_.losses.clear();
   RoundReport report;
   report.epoch = epoch_;
   report.round = round;
@@ -352,6 +356,8 @@ RoundReport RoundEngine::Begin(
     const CommitInfo& info = contribution.info;
     rows_.push_back({rank, contribution.session, contribution.attempt});
     row_infos_.push_back(info.row);
+    words_.losses.push_back(
+        info.loss.value_or(std::numeric_limits<double>::quiet_NaN()));
     report.rows.push_back({info.row, contribution.session, contribution.attempt,
                            contribution.row_crc32c, info.parameters_digest,
                            info.absent_tensors, absl::ZeroDuration(),
@@ -390,6 +396,7 @@ absl::Status RoundEngine::TryDecide(RoundReport* report) {
   absl::Status status = Close(report);
   Lap(&mark, &report->durations.gram);
   if (!status.ok()) return status;
+  AskExternalRule();
   report->decision = DecideCoefficients(combine_, state_,
                                         static_cast<int64_t>(round_), input_);
   Lap(&mark, &report->durations.decide);
@@ -411,6 +418,18 @@ absl::Status RoundEngine::TryDecide(RoundReport* report) {
     return absl::InternalError("compensated Grams were asked for twice");
   }
   return absl::OkStatus();
+}
+
+// The loop waits here, with no lock: members may commit and leave meanwhile,
+// and the round is closed already. An answer to a round that is tried once more
+// is asked for once more.
+void RoundEngine::AskExternalRule() {
+  if (!combine_.rule.rule->Has(kIsExternal) || ask_rule_ == nullptr ||
+      input_.num_rows() == 0) {
+    return;
+  }
+  input_.external = {
+      ask_rule_(combine_, combine_.rule, input_, state_.rule, words_)};
 }
 
 // Decided about no rows, so that what rules remember becomes what it is after
@@ -623,6 +642,11 @@ absl::Status RoundEngine::Reset(uint64_t epoch, const Manifest& manifest) {
       }
     }
   }
+  auto names = std::make_shared<std::vector<std::string>>();
+  for (const TensorSpec& tensor : manifest_.tensors) {
+    names->push_back(tensor.name);
+  }
+  words_.tensors = std::move(names);
   num_steps_ = 0;
   state_ = CombineState();
   rule_before_.clear();

@@ -40,6 +40,7 @@
 #include "server/coordinator/job_state.h"
 #include "server/coordinator/peer_group.h"
 #include "server/coordinator/round_reporter.h"
+#include "server/coordinator/rule_processes.h"
 #include "server/round/phase.h"
 #include "server/round/round_report.h"
 
@@ -203,6 +204,14 @@ class RoundEngine {
     make_record_ = std::move(make_record);
   }
 
+  // Asks the process of an external rule, and blocks until it has answered or
+  // its time is over. Without it every answer is missing.
+  using AskRule = std::function<ExternalAnswer(
+      const CombineOptions& options, const RuleOptions& rule,
+      const CompactedRound& round, absl::Span<const RuleState> states,
+      const RoundWords& words)>;
+  void SetAskRule(AskRule ask_rule) { ask_rule_ = std::move(ask_rule); }
+
   // How rounds are combined from the next Run on; job_record.h says what is
   // carried over.
   void SetCombination(const CombineOptions& combine);
@@ -249,6 +258,8 @@ class RoundEngine {
   // Grams and the decision, asking for compensated ones where it must.
   absl::Status TryDecide(RoundReport* report);
   Decision SkipDecision(const std::string& reason) const;
+  // Has the process of an external rule answer about input_.
+  void AskExternalRule();
   // Closes the round with the rows that are complete on all shards, and makes
   // input_ of their Grams. A row that a shard lacks slices of, though it was
   // committed, is left out by name, as a row that is not finite would be.
@@ -366,6 +377,8 @@ class RoundEngine {
   std::vector<bool> by_offer_;
   std::vector<ShardSeconds> shard_seconds_;  // by ordinal
   MakeRecord make_record_;
+  AskRule ask_rule_;
+  RoundWords words_;                                // of the round in execution
   std::shared_ptr<const std::string> next_record_;  // with replication
   std::optional<RoundReport> unpublished_;
   std::optional<Waves> waved_;  // of the round that goes wave by wave

@@ -16,6 +16,7 @@
 #include "server/base/field_error.h"
 #include "server/combine/decision.h"
 #include "server/combine/outliers.h"
+#include "server/combine/rule_table.h"
 #include "server/combine/statistics.h"
 #include "server/coordinator/round_watches.h"
 
@@ -181,6 +182,11 @@ std::string Remarks(const RoundReport& report) {
         absl::StrCat(report.combination.rule,
                      " had fewer rows than 2 byzantine_workers + 3"));
   }
+  if (!decision.external_fallback.empty()) {
+    remarks.push_back(absl::StrCat(
+        "the external rule gave no weights, and its fallback was applied: ",
+        decision.external_fallback));
+  }
   if (decision.adacons_fallback) {
     remarks.push_back("the AdaCons guard fell back to the mean");
   }
@@ -342,9 +348,23 @@ void RoundReporter::Loop() {
   }
 }
 
+void RoundReporter::AskShadows(const RoundReport& report, RoundFacts* facts) {
+  if (!report.applied || ask_rule_ == nullptr) return;
+  const CombineOptions& combine = facts->combine;
+  for (size_t s = 0; s < combine.shadow_rules.size(); ++s) {
+    const RuleOptions& shadow = combine.shadow_rules[s];
+    if (!shadow.rule->Has(kIsExternal)) continue;
+    absl::Span<const RuleState> states;
+    if (s < shadow_rules_.size()) states = shadow_rules_[s];
+    facts->rows.external.push_back(
+        ask_rule_(combine, shadow, facts->rows, states, facts->words));
+  }
+}
+
 void RoundReporter::Finish(Round round) {
   // Nothing is left to compute one from that was restored.
   if (!round.report.restored) {
+    AskShadows(round.report, &round.facts);
     round.report.statistics = ComputeStatistics(
         round.facts.combine, round.facts.rule_before, round.facts.rows,
         round.report.decision, &shadow_rules_);

@@ -13,12 +13,14 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "server/base/mutex.h"
 #include "server/combine/combination_rule.h"
 #include "server/combine/compacted_round.h"
 #include "server/combine/options.h"
 #include "server/coordinator/coordinator_types.h"
 #include "server/coordinator/job_state.h"
+#include "server/coordinator/rule_processes.h"
 #include "server/round/recovery.h"
 #include "server/round/round_report.h"
 
@@ -62,6 +64,7 @@ struct RoundFacts {
   CombineOptions combine;
   std::vector<RuleState> rule_before;  // the applied rule's, before the round
   CompactedRound rows;
+  RoundWords words;  // for shadow rules that are external
 };
 
 // Reports go out in the order of the rounds, one at a time. At most one round
@@ -78,6 +81,14 @@ class RoundReporter {
   ~RoundReporter();
   RoundReporter(const RoundReporter&) = delete;
   RoundReporter& operator=(const RoundReporter&) = delete;
+
+  // Asks the process of an external rule, as RoundEngine::AskRule does; null:
+  // every answer is missing. It may block, and then so does Add. Before Start.
+  using AskRule = std::function<ExternalAnswer(
+      const CombineOptions& options, const RuleOptions& rule,
+      const CompactedRound& round, absl::Span<const RuleState> states,
+      const RoundWords& words)>;
+  void SetAskRule(AskRule ask_rule) { ask_rule_ = std::move(ask_rule); }
 
   // Starts a thread, which computes and calls back from now on. Without it, Add
   // does both.
@@ -104,9 +115,12 @@ class RoundReporter {
 
   void Loop();
   void Finish(Round round);
+  // Has the processes of shadow rules that are external answer about a round.
+  void AskShadows(const RoundReport& report, RoundFacts* facts);
 
   const Callback on_report_;
   const uint64_t tensor_grams_every_;
+  AskRule ask_rule_;
   VersionId newest_;
   // States of the shadow rules. Used by the thread that computes, and between
   // two rounds.

@@ -247,9 +247,9 @@ std::string SkippedRun::FailureText() const {
 
 namespace {
 
-// Whether outliers, too few rows to judge them or for Krum, or what narrowing
-// loses are all there is to say. Skipped rounds have their own count,
-// SkippedRun.
+// Whether outliers, too few rows to judge them or for Krum, an external rule's
+// fallback, or what narrowing loses are all there is to say. Skipped rounds
+// have their own count, SkippedRun.
 bool IsUsual(const RoundReport& report) {
   const Decision& decision = report.decision;
   const OutlierReport& outliers = decision.outliers;
@@ -257,6 +257,7 @@ bool IsUsual(const RoundReport& report) {
   return report.applied &&
          (outliers.too_few_rows || !outliers.rows.empty() ||
           decision.short_of_rows || report.narrowed.worth_saying() ||
+          !decision.external_fallback.empty() ||
           !decision.small_sum_ranks.empty()) &&
          !report.says_equal_rows && !report.not_finite.has_value() &&
          decision.excluded_ranks.size() == num_excluded &&

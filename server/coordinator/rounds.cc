@@ -6,8 +6,12 @@
 #include <string>
 #include <utility>
 
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "server/base/log.h"
 #include "server/coordinator/job_state.h"
+#include "server/coordinator/rule_processes.h"
 
 namespace agg {
 
@@ -17,6 +21,22 @@ Rounds::Rounds(TaskContext* context, Restores* restores)
       [this](const RoundReport& report, JobRecord record) {
         return MakeRecord(report, std::move(record));
       });
+  const auto ask =
+      [context](const CombineOptions& options, const RuleOptions& rule,
+                const CompactedRound& round, absl::Span<const RuleState> states,
+                const RoundWords& words) {
+        absl::StatusOr<RuleQuestion> question =
+            MakeQuestion(options, rule, round, states, words);
+        if (!question.ok()) {
+          return context->rule_processes.NotAsked(rule.external.name,
+                                                  question.status());
+        }
+        question->shadow = &rule != &options.rule;
+        return context->rule_processes.Ask(
+            *std::move(question), absl::Seconds(rule.external.timeout_seconds));
+      };
+  context_->engine.SetAskRule(ask);
+  context_->reporter.SetAskRule(ask);
 }
 
 bool Rounds::SeedIfDue() {

@@ -29,6 +29,7 @@
 #include "server/coordinator/peer_group.h"
 #include "server/coordinator/round_engine.h"
 #include "server/coordinator/round_reporter.h"
+#include "server/coordinator/rule_processes.h"
 #include "server/round/phase.h"
 #include "server/round/shard_peer.h"
 
@@ -52,6 +53,7 @@ class TaskContext {
         peers(std::move(shards), order),
         phase_watch(clock, options.phase_timeout, peers.names()),
         engine(options, &peers, &phase_watch),
+        rule_processes(clock, options.combine),
         reporter(std::move(on_report), options.tensor_grams_every),
         state(options) {}
 
@@ -92,6 +94,7 @@ class TaskContext {
   PeerGroup peers;  // used by the loop, but for peer(0)->CheckPushed
   PhaseWatch phase_watch;
   RoundEngine engine;  // used by the loop
+  RuleProcesses rule_processes;
   RoundReporter reporter;
 
   mutable Mutex mutex;

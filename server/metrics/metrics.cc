@@ -66,6 +66,8 @@ void AddTotals(const RoundState& state, FamilyBuilder* builder) {
   builder->Add(static_cast<double>(state.adacons_fallback_rounds),
                {{"kind", "adacons_mean"}});
   builder->Add(static_cast<double>(state.short_rounds), {{"kind", "few_rows"}});
+  builder->Add(static_cast<double>(state.external_fallback_rounds),
+               {{"kind", "external_rule"}});
   builder->BeginCounter("aggserver_narrowed_values_total",
                         "Values that pull_dtype cannot hold, by what they "
                         "become.");

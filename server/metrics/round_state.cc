@@ -246,6 +246,7 @@ RoundState NextRoundState(const MetricsOptions& options,
   next.compensated_rounds += decision.compensated ? 1 : 0;
   next.adacons_fallback_rounds += decision.adacons_fallback ? 1 : 0;
   next.short_rounds += decision.short_of_rows ? 1 : 0;
+  next.external_fallback_rounds += decision.external_fallback.empty() ? 0 : 1;
   next.narrowed_to_infinity += report.narrowed.num_infinite;
   next.narrowed_to_zero += report.narrowed.num_vanished;
   if (!report.applied) {

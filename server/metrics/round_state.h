@@ -151,9 +151,10 @@ struct RoundState {
   std::vector<double> delay_seconds_by_rank;  // likewise
   uint64_t compensated_rounds = 0;
   uint64_t adacons_fallback_rounds = 0;
-  uint64_t short_rounds = 0;          // Decision::short_of_rows
-  uint64_t narrowed_to_infinity = 0;  // NarrowedVersion::num_infinite
-  uint64_t narrowed_to_zero = 0;      // NarrowedVersion::num_vanished
+  uint64_t short_rounds = 0;              // Decision::short_of_rows
+  uint64_t external_fallback_rounds = 0;  // Decision::external_fallback
+  uint64_t narrowed_to_infinity = 0;      // NarrowedVersion::num_infinite
+  uint64_t narrowed_to_zero = 0;          // NarrowedVersion::num_vanished
   std::array<DurationHistogram, kTimedPhases.size()> phases;
   DurationHistogram rounds;  // all phases of a round together
 };

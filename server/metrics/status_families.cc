@@ -323,6 +323,27 @@ void AddWaits(const MetricsOptions& options, const JobStatus& status,
   }
 }
 
+// Series for each external rule; none where there is no such rule.
+void AddRuleProcesses(const JobStatus& status, FamilyBuilder* builder) {
+  builder->BeginGauge("aggserver_rule_process_connected",
+                      "1 while a process decides the external rule, else 0.");
+  for (const RuleProcessStatus& process : status.rule_processes) {
+    builder->Add(process.connected ? 1.0 : 0.0, {{"name", process.name}});
+  }
+  builder->BeginCounter("aggserver_rule_answers_total",
+                        "Rounds that an external rule was asked about, by what "
+                        "came of it.");
+  for (const RuleProcessStatus& process : status.rule_processes) {
+    const auto add = [&](const char* answer, uint64_t number) {
+      builder->Add(static_cast<double>(number),
+                   {{"name", process.name}, {"answer", answer}});
+    };
+    add("taken", process.answers);
+    add("missing", process.missing_answers);
+    add("late", process.late_answers);
+  }
+}
+
 // A status names all reasons, also those with 0, so that a rate sees the first
 // one.
 void AddEndedWorkers(const JobStatus& status, FamilyBuilder* builder) {
@@ -462,6 +483,7 @@ void AddJobFamilies(const MetricsOptions& options,
   AddArrivalFamilies(options, job, builder);
   AddLinkFamilies(options, job, builder);
   AddEndedWorkers(job, builder);
+  AddRuleProcesses(job, builder);
   builder->Gauge("aggserver_job_failed",
                  "1 once the job has finished by giving up, else 0.",
                  job.failed ? 1.0 : 0.0);

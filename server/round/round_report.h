@@ -14,6 +14,7 @@
 #include "server/combine/gram_matrix.h"
 #include "server/combine/statistics.h"
 #include "server/round/combination_names.h"
+#include "server/round/rule_process_status.h"
 #include "server/round/shard_seconds.h"
 #include "server/round/worker_transports.h"
 
@@ -175,6 +176,7 @@ struct JobStatus {
   // rounds (server/coordinator/round_watches.h); ascending.
   std::vector<int32_t> differing_ranks;
   std::vector<EndedWorkers> ended_workers;  // one for each reason there is
+  std::vector<RuleProcessStatus> rule_processes;  // by name
   std::string message;
   uint64_t history = 0;     // the epoch of the last seed or rewind
   uint64_t rewinds = 0;     // in this process

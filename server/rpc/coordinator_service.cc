@@ -102,6 +102,47 @@ grpc::ServerUnaryReactor* ReductionService::Reduce(
   });
 }
 
+namespace {
+
+absl::Status CheckVersion(uint32_t version) {
+  if (version == kProtocolVersion) return absl::OkStatus();
+  return FieldError(
+      "protocol_version", absl::StrCat(version),
+      absl::StrCat(kProtocolVersion, " (client and server are of different ",
+                   "releases)"));
+}
+
+}  // namespace
+
+grpc::ServerUnaryReactor* ExternalRuleService::ServeRule(
+    grpc::CallbackServerContext* context, const v1::ServeRuleRequest* request,
+    v1::ServeRuleReply* reply) {
+  return Serve(reply, [&](const auto& poll) -> absl::Status {
+    AGG_ASSIGN_OR_RETURN(const Caller caller,
+                         Admit(*context, "agg.v1.ExternalRules/ServeRule"));
+    v1::ServeRuleRequest asked = TakeMessage(request);
+    AGG_RETURN_IF_ERROR(CheckVersion(asked.protocol_version()));
+    if (coordinator_->finished()) {
+      v1::ServeRuleReply finished;
+      finished.set_finished(true);
+      poll->Answer(std::move(finished));
+      return absl::OkStatus();
+    }
+    const uint64_t number = coordinator_->PollRule(
+        FromProto(std::move(asked), caller.identity),
+        [poll](const absl::StatusOr<std::shared_ptr<const RuleQuestion>>&
+                   question) {
+          poll->AnswerAs(question, [](const auto& given) {
+            v1::ServeRuleReply answer;
+            *answer.mutable_question() = ToProto(*given);
+            return answer;
+          });
+        });
+    poll->set_on_gone([this, number] { coordinator_->CancelPollRule(number); });
+    return absl::OkStatus();
+  });
+}
+
 // An entry is as old as its manifest: nobody has to say that it is done.
 void ManifestBook::ForgetUnheld() {
   entries_.erase(
@@ -269,14 +310,6 @@ constexpr char kJoin[] = "agg.v1.Coordinator/Join";
 constexpr size_t kManyTensors = 4096;
 constexpr size_t kLargeBytes = size_t{1} << 20;
 constexpr char kAttend[] = "agg.v1.Coordinator/Attend";
-
-absl::Status CheckVersion(uint32_t version) {
-  if (version == kProtocolVersion) return absl::OkStatus();
-  return FieldError(
-      "protocol_version", absl::StrCat(version),
-      absl::StrCat(kProtocolVersion, " (client and server are of different ",
-                   "releases)"));
-}
 
 // The traceparent of the caller's span; "" if it sent none, several, or text
 // that is not a traceparent.

@@ -1,6 +1,6 @@
 // The Coordinator service of proto/agg.proto. Every shard serves it; on others
-// than shard 0 it says where the coordinator is. Beside it the Reductions
-// service, and the manifests that workers bring.
+// than shard 0 it says where the coordinator is. Beside it the services of
+// reductions and of external rules, and the manifests that workers bring.
 #ifndef AGG_SERVER_RPC_COORDINATOR_SERVICE_H_
 #define AGG_SERVER_RPC_COORDINATOR_SERVICE_H_
 
@@ -18,6 +18,8 @@
 #include "absl/strings/string_view.h"
 #include "proto/agg.grpc.pb.h"
 #include "proto/agg.pb.h"
+#include "proto/external_rule.grpc.pb.h"
+#include "proto/external_rule.pb.h"
 #include "proto/reduction.grpc.pb.h"
 #include "proto/shared_manifest.h"
 #include "server/access/access_rules.h"
@@ -66,6 +68,24 @@ class ReductionService : public v1::Reductions::CallbackService,
   grpc::ServerUnaryReactor* Reduce(grpc::CallbackServerContext* context,
                                    const v1::ReduceRequest* request,
                                    v1::ReduceReply* reply) override;
+};
+
+// Serves the external rules of proto/external_rule.proto, on every shard;
+// others than shard 0 say where the coordinator is.
+//
+// Thread-safe. Translates; decides nothing but the protocol version.
+class ExternalRuleService : public v1::ExternalRules::CallbackService,
+                            private CoordinatorCalls {
+ public:
+  // Takes what CoordinatorService takes.
+  ExternalRuleService(const ShardIdentity& self, const JobInfo& job,
+                      Coordinator* coordinator, const CallerGate* gate)
+      : CoordinatorCalls(self, job, coordinator, gate) {}
+
+ private:
+  grpc::ServerUnaryReactor* ServeRule(grpc::CallbackServerContext* context,
+                                      const v1::ServeRuleRequest* request,
+                                      v1::ServeRuleReply* reply) override;
 };
 
 // The manifests that workers bring: each is there once, however many bring it,

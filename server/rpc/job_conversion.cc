@@ -281,6 +281,24 @@ v1::RoundOutcome ToProto(const RoundResult& outcome) {
   return result;
 }
 
+namespace {
+
+v1::RuleProcess ToProto(const RuleProcessStatus& status) {
+  v1::RuleProcess process;
+  process.set_name(status.name);
+  process.set_connected(status.connected);
+  process.set_client(status.client);
+  process.set_identity(status.identity);
+  process.set_answers(status.answers);
+  process.set_missing_answers(status.missing_answers);
+  process.set_late_answers(status.late_answers);
+  process.set_last_seconds(status.last_seconds);
+  process.set_last_missing(status.last_missing);
+  return process;
+}
+
+}  // namespace
+
 v1::StatusReply ToProto(const JobStatus& status,
                         const std::optional<RoundResult>& last,
                         const JobInfo& job) {
@@ -305,6 +323,9 @@ v1::StatusReply ToProto(const JobStatus& status,
   reply.set_expected_workers(job.workers);
   reply.mutable_differing_ranks()->Add(status.differing_ranks.begin(),
                                        status.differing_ranks.end());
+  for (const RuleProcessStatus& process : status.rule_processes) {
+    *reply.add_rule_processes() = ToProto(process);
+  }
   reply.set_min_workers(status.min_workers);
   reply.set_round_timeout_seconds(absl::ToDoubleSeconds(status.round_timeout));
   reply.set_below_floor_seconds(absl::ToDoubleSeconds(status.below_floor_for));
@@ -316,6 +337,48 @@ v1::StatusReply ToProto(const JobStatus& status,
     *reply.mutable_checkpoint() = ToProto(status.checkpoint);
   }
   return reply;
+}
+
+RulePoll FromProto(v1::ServeRuleRequest request, const std::string& identity) {
+  RulePoll poll;
+  poll.name = std::move(*request.mutable_name());
+  poll.process = request.process();
+  poll.client = std::move(*request.mutable_client());
+  poll.identity = identity;
+  if (!request.has_answer()) return poll;
+  v1::RuleAnswer& from = *request.mutable_answer();
+  RuleAnswer& answer = poll.answer.emplace();
+  answer.question = from.question();
+  answer.error = std::move(*from.mutable_error());
+  answer.step_scale = from.step_scale() == 0.0 ? 1.0 : from.step_scale();
+  for (v1::RuleWeights& segment : *from.mutable_segments()) {
+    answer.segments.push_back(
+        {{segment.weights().begin(), segment.weights().end()},
+         std::move(*segment.mutable_state())});
+  }
+  return poll;
+}
+
+v1::RuleQuestion ToProto(const RuleQuestion& question) {
+  v1::RuleQuestion message;
+  message.set_number(question.number);
+  message.set_epoch(question.epoch);
+  message.set_round(question.round);
+  message.set_shadow(question.shadow);
+  for (size_t i = 0; i < question.rows.size(); ++i) {
+    v1::RuleRow* const row = message.add_rows();
+    row->set_rank(question.rows[i].rank);
+    row->set_examples(question.rows[i].examples);
+    row->set_accumulation(question.rows[i].accumulation);
+    if (!std::isnan(question.losses[i])) row->set_loss(question.losses[i]);
+  }
+  for (const RuleQuestion::Segment& segment : question.segments) {
+    v1::RuleSegment* const part = message.add_segments();
+    part->set_tensor(segment.tensor);
+    part->mutable_gram()->Add(segment.gram.begin(), segment.gram.end());
+    part->set_state(segment.state);
+  }
+  return message;
 }
 
 absl::Status CheckMessageSize(int64_t manifest_bytes, const JobInfo& job) {

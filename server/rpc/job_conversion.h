@@ -13,9 +13,11 @@
 #include "kernels/dtype.h"
 #include "proto/agg.pb.h"
 #include "proto/byte_buffer_frame.h"
+#include "proto/external_rule.pb.h"
 #include "proto/join_parts.pb.h"
 #include "proto/shard_plan.h"
 #include "server/coordinator/coordinator.h"
+#include "server/coordinator/rule_processes.h"
 #include "server/ingest/frame.h"
 #include "server/round/round_report.h"
 
@@ -65,6 +67,10 @@ v1::RoundOutcome ToProto(const RoundResult& outcome);
 v1::StatusReply ToProto(const JobStatus& status,
                         const std::optional<RoundResult>& last,
                         const JobInfo& job);
+
+// A poll of a process that decides an external rule, and what it gets.
+RulePoll FromProto(v1::ServeRuleRequest request, const std::string& identity);
+v1::RuleQuestion ToProto(const RuleQuestion& question);
 
 // A manifest travels to the other shards in one message, with a few fields more
 // than a Join has. One that would not fit is refused with INVALID_ARGUMENT.

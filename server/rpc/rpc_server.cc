@@ -170,6 +170,7 @@ class RpcServer::Impl {
         coordinator_(options.self, options.job, coordinator, &open_,
                      options.gate),
         reductions_(options.self, options.job, coordinator, options.gate),
+        external_rules_(options.self, options.job, coordinator, options.gate),
         gate_(options.gate) {
     if (options.admin) {
       admin_ = std::make_unique<AdminService>(
@@ -199,6 +200,7 @@ class RpcServer::Impl {
     builder.RegisterService(&control_);
     builder.RegisterService(&coordinator_);
     builder.RegisterService(&reductions_);
+    builder.RegisterService(&external_rules_);
     if (admin_ != nullptr) builder.RegisterService(admin_.get());
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) {
@@ -340,6 +342,7 @@ class RpcServer::Impl {
   ShardControlService control_;
   CoordinatorService coordinator_;
   ReductionService reductions_;
+  ExternalRuleService external_rules_;
   const CallerGate* const gate_;
   std::unique_ptr<AdminService> admin_;
   int port_ = 0;

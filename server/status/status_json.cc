@@ -155,6 +155,21 @@ Json ShardErrorsJson(const std::vector<std::string>& errors) {
   return json;
 }
 
+Json RuleProcessesJson(const std::vector<RuleProcessStatus>& processes) {
+  Json json = Json::array();
+  for (const RuleProcessStatus& process : processes) {
+    json.push_back(
+        {{"name", process.name},
+         {"connected", process.connected},
+         {"client", process.client},
+         {"answers", process.answers},
+         {"missing_answers", process.missing_answers},
+         {"late_answers", process.late_answers},
+         {"last_missing", process.last_missing.substr(0, kMaxAdviceBytes)}});
+  }
+  return json;
+}
+
 Json JobJson(const JobStatus& job) {
   Json workers = Json::array();
   const std::set<int32_t> missing(job.missing_ranks.begin(),
@@ -174,6 +189,7 @@ Json JobJson(const JobStatus& job) {
           {"step_scale", job.combination.step_scale},
           {"missing", job.missing_ranks},
           {"differing", job.differing_ranks},
+          {"rule_processes", RuleProcessesJson(job.rule_processes)},
           {"shard_errors", ShardErrorsJson(job.shard_errors)},
           {"min_workers", job.min_workers},
           {"below_floor",

@@ -21,6 +21,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "nlohmann/json.hpp"
+#include "server/base/field_error.h"
 #include "server/base/flags.h"
 #include "server/base/json.h"
 #include "server/base/status_macros.h"
@@ -198,6 +199,7 @@ std::vector<Flag> StepFlags(CombineOptions* combine) {
 std::string RuleSummaries() {
   std::string text;
   for (const Rule& rule : Rules()) {
+    if (rule.Has(kIsExternal)) continue;
     absl::StrAppend(&text, "\n  ", rule.name, ": ", rule.summary);
   }
   return text;
@@ -236,6 +238,12 @@ absl::Status TakeNames(const Names& names, CombineOptions* combine) {
   absl::Status status;
   RuleOptions& rule = combine->rule;
   Take(ParseRule("--rule", names.rule), &rule.rule, &status);
+  if (rule.rule->Has(kIsExternal)) {
+    status.Update(FieldError(
+        "--rule", Quoted(rule.rule->name),
+        "a rule that is computed here: a process beside a job decides this "
+        "one (agg.serve_rule)"));
+  }
   // With one tensor both scopes are the same combination, except that AdaCons
   // guards against all-zero gradients in its own scope only.
   rule.scope = rule.rule->default_scope;

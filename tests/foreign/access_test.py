@@ -6,7 +6,7 @@ from access_case import TOKENS, AccessCase, Holder
 from client import Worker, failure, round_of
 from foreign_test_case import TENSORS, Code, values
 from server_process import WAIT, wait_until
-from stubs import admin, agg, control, reduction
+from stubs import admin, agg, control, external_rule, reduction
 
 
 class AccessTest(AccessCase):
@@ -17,7 +17,8 @@ class AccessTest(AccessCase):
                 (peer.coordinator, agg, "Coordinator"),
                 (peer.shard, agg, "Shard"),
                 (peer.control, control, "ShardControl"),
-                (peer.admin, admin, "Admin")):
+                (peer.admin, admin, "Admin"),
+                (peer.external_rules, external_rule, "ExternalRules")):
             for method in module.DESCRIPTOR.services_by_name[service].methods:
                 call = getattr(stub, method.name)
                 request = b""
@@ -60,10 +61,11 @@ class AccessTest(AccessCase):
                 self.assertEqual(code, Code.PERMISSION_DENIED,
                                  f"{name} {method}")
                 self.assertRegex(text, "needs the role (worker|admin|shard|"
-                                 "observer or admin)")
+                                 "rule|observer or admin)")
         peer = self.as_(job, "alice").peer()
         for method, call in self.calls(peer):
-            if "Admin" in method or "ShardControl" in method:
+            if ("Admin" in method or "ShardControl" in method
+                    or "ExternalRules" in method):
                 self.assertEqual(failure(call)[0], Code.PERMISSION_DENIED,
                                  method)
 

@@ -21,20 +21,22 @@ def _generate():
         subprocess.run(
             ["protoc", f"--python_out={folder}", "proto/agg.proto",
              "proto/admin.proto", "proto/control.proto",
-             "proto/reduction.proto", "proto/region.proto"], cwd=ROOT,
+             "proto/external_rule.proto", "proto/reduction.proto",
+             "proto/region.proto"], cwd=ROOT,
             check=True)
         sys.path.insert(0, folder)
         try:
             return (importlib.import_module("proto.agg_pb2"),
                     importlib.import_module("proto.admin_pb2"),
                     importlib.import_module("proto.control_pb2"),
+                    importlib.import_module("proto.external_rule_pb2"),
                     importlib.import_module("proto.reduction_pb2"),
                     importlib.import_module("proto.region_pb2"))
         finally:
             sys.path.remove(folder)
 
 
-agg, admin, control, reduction, region = _generate()
+agg, admin, control, external_rule, reduction, region = _generate()
 
 
 def serialize(message):
@@ -101,6 +103,9 @@ class Peer:
         self.reductions = Stub(
             channel,
             reduction.DESCRIPTOR.services_by_name["Reductions"])
+        self.external_rules = Stub(
+            channel,
+            external_rule.DESCRIPTOR.services_by_name["ExternalRules"])
 
     def close(self):
         self.channel.close()

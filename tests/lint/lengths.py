@@ -29,6 +29,7 @@ LONG_FILES = {
     "server/shard/open_round.h": _ONE_LOCK,
     "server/shard/shard_engine.cc": _ONE_LOCK,
     "server/shard/shard_engine.h": _ONE_LOCK,
+    "worker_client/c/agg_types.h": "every struct of the C ABI: " + _PAGE,
     "worker_client/client_core.cc": "one class is all that a client's calls share",
     "worker_client/membership.h": "a client's place in its job: " + _PAGE,
 }

@@ -15,7 +15,9 @@ STRUCTS = {
     "agg_spec": _abi.Spec, "agg_view": _abi.View, "agg_target": _abi.Target,
     "agg_options": _abi.Options, "agg_push_info": _abi.PushInfo,
     "agg_outcome": _abi.OutcomeStruct, "agg_state": _abi.State,
-    "agg_job": _abi.JobStruct, "agg_event": _abi.EventStruct}
+    "agg_job": _abi.JobStruct, "agg_event": _abi.EventStruct,
+    "agg_rule_segment": _abi.RuleSegment, "agg_rule_round": _abi.RuleRound,
+    "agg_rule_weights": _abi.RuleWeights}
 
 
 def of_package():

@@ -215,6 +215,8 @@ const Transcription kTranscriptions[] = {
      [](const Rows& rows, const Examples&) {
        return GeometricMedian(rows, 64, 1e-6L);
      }},
+    // Of a rule that nobody has asked.
+    {"external", [](const Rows& rows, const Examples&) { return Mean(rows); }},
 };
 
 }  // namespace

@@ -25,7 +25,8 @@
  *   next call, those of agg_job and agg_manifest until agg_free.
  * - After fork() each call in the child returns AGG_FORKED and does nothing;
  *   so does agg_connect of a new client, if the parent had connected one.
- * - What goes on while the caller computes is in agg_operation.h.
+ * - What goes on while the caller computes is in agg_operation.h, a process
+ *   that decides an external rule in agg_rule.h.
  * - Thread-safe, but for agg_free. Times are in seconds; INFINITY: no limit.
  */
 #ifndef AGG_WORKER_CLIENT_C_AGG_H_
@@ -35,6 +36,7 @@
 #include <stdint.h>
 
 #include "agg_operation.h" /* IWYU pragma: export */
+#include "agg_rule.h"      /* IWYU pragma: export */
 #include "agg_types.h"     /* beside this file, also where it is installed */
 
 #ifdef __cplusplus

@@ -12,8 +12,8 @@
  * and of agg_options copy_threads, tls_* and token_file; 3, agg_has_cuda, and
  * of agg_options cuda_rows; 4, agg_crc32c, of agg_push_info parameters_digest,
  * and of agg_outcome absent_tensors and differing_ranks; 5, agg_start_reduce,
- * agg_operation_sums. */
-#define AGG_ABI_MINOR 5
+ * agg_operation_sums; 6, agg_rule.h. */
+#define AGG_ABI_MINOR 6
 
 /* One client: a worker or an observer. */
 typedef struct agg_client agg_client;
@@ -225,5 +225,36 @@ typedef struct agg_event {
   uint64_t num_dropped; /* events that were lost before this one */
   const char* message;
 } agg_event;
+
+/* RuleRound::Segment of worker_client/rule_server.h. */
+typedef struct agg_rule_segment {
+  const char* tensor; /* "": the whole model */
+  const double* gram; /* num_rows * num_rows of them, row by row */
+  const void* state;  /* state_size bytes */
+  size_t state_size;
+} agg_rule_segment;
+
+/* RuleRound. */
+typedef struct agg_rule_round {
+  size_t size;
+  uint64_t epoch;
+  uint64_t round;
+  int32_t finished; /* 1: the job has, and nothing else is set */
+  int32_t shadow;
+  uint64_t num_rows;
+  const int32_t* ranks; /* num_rows of them, as of the next three */
+  const int64_t* examples;
+  const int32_t* accumulation;
+  const double* losses; /* NaN: not known */
+  uint64_t num_segments;
+  const agg_rule_segment* segments;
+} agg_rule_round;
+
+/* RuleDecision::Segment. */
+typedef struct agg_rule_weights {
+  const double* weights; /* one for each row */
+  const void* state;     /* state_size bytes; NULL: none */
+  size_t state_size;
+} agg_rule_weights;
 
 #endif /* AGG_WORKER_CLIENT_C_AGG_TYPES_H_ */

@@ -297,6 +297,10 @@ absl::Status Fill(const agg_event& values, agg_event* event) {
   return Write("agg_event", values, event);
 }
 
+absl::Status Fill(const agg_rule_round& values, agg_rule_round* round) {
+  return Write("agg_rule_round", values, round);
+}
+
 agg_spec SpecOf(const TensorSpec& spec) {
   agg_spec to = {};
   to.name = spec.name.c_str();

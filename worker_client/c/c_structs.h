@@ -52,6 +52,7 @@ absl::Status Fill(const OutcomeStore& store, agg_outcome* outcome);
 absl::Status Fill(const JobStore& store, uint64_t num_tensors, agg_job* job);
 absl::Status Fill(const agg_state& values, agg_state* state);
 absl::Status Fill(const agg_event& values, agg_event* event);
+absl::Status Fill(const agg_rule_round& values, agg_rule_round* round);
 OutcomeStore StoreOf(RoundOutcome outcome);
 // REQUIRES: `spec` outlives the result's use.
 agg_spec SpecOf(const TensorSpec& spec);

@@ -164,6 +164,34 @@ std::string Late(const v1::StatusReply& status) {
   return text;
 }
 
+// Who decides external rules.
+std::string RuleProcesses(const v1::StatusReply& status) {
+  std::string text;
+  for (const v1::RuleProcess& rule : status.rule_processes()) {
+    absl::StrAppend(&text, "rule      ", Shown(rule.name()), ": ");
+    if (rule.client().empty()) {
+      absl::StrAppend(&text, "no process has asked for rounds yet");
+    } else {
+      absl::StrAppend(&text,
+                      rule.connected() ? "" : "NOT connected: ", "process ",
+                      Shown(rule.client()));
+    }
+    absl::StrAppend(
+        &text, ", ", Plural(static_cast<int64_t>(rule.answers()), "answer"),
+        rule.answers() == 0 ? ""
+                            : absl::StrCat(" (the last in ",
+                                           Number(rule.last_seconds()), " s)"),
+        ", ", rule.missing_answers(), " missing, ", rule.late_answers(),
+        " late");
+    if (!rule.last_missing().empty()) {
+      absl::StrAppend(&text,
+                      "; the last missing one: ", Shown(rule.last_missing()));
+    }
+    absl::StrAppend(&text, "\n");
+  }
+  return text;
+}
+
 std::string Kind(v1::RoundOutcome::Kind kind) {
   switch (kind) {
     case v1::RoundOutcome::APPLIED:
@@ -225,7 +253,8 @@ std::string StatusText(const v1::StatusReply& status, absl::Time now) {
   absl::StrAppend(&text, "workers   ", status.workers_size(), " of ",
                   status.expected_workers(), " expected have joined",
                   FloorText(status, now), "\n", Waiting(status, now),
-                  Late(status), SurvivalText(status, now));
+                  Late(status), RuleProcesses(status),
+                  SurvivalText(status, now));
   if (status.has_last_outcome()) {
     absl::StrAppend(&text, LastRound(status.last_outcome()));
   }

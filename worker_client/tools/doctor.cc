@@ -280,6 +280,22 @@ void LookAtWorkers(const DoctorFacts& facts, Findings* findings) {
   }
 }
 
+void LookAtRules(const v1::StatusReply& status, Findings* findings) {
+  for (const v1::RuleProcess& rule : status.rule_processes()) {
+    if (rule.connected()) continue;
+    findings->Add(
+        Severity::kWarning,
+        absl::StrCat(
+            "no process decides the external rule \"", rule.name(), "\"",
+            rule.client().empty()
+                ? ""
+                : absl::StrCat(" any more (it was ", rule.client(), ")"),
+            ": rounds have its fallback"),
+        absl::StrCat("start it: agg.serve_rule(.., name=\"", rule.name(),
+                     "\")"));
+  }
+}
+
 void LookAtStatus(const DoctorFacts& facts, Findings* findings) {
   if (!facts.status.has_value()) {
     findings->Add(Severity::kError,
@@ -290,6 +306,7 @@ void LookAtStatus(const DoctorFacts& facts, Findings* findings) {
   }
   LookAtPhase(*facts.status, findings);
   LookAtWorkers(facts, findings);
+  LookAtRules(*facts.status, findings);
 }
 
 using Fields = std::map<std::string, const v1::ConfigField*>;

@@ -29,7 +29,8 @@ Caller Known(const std::string& identity, Roles roles) {
 }
 
 TEST(RolesTest, NamesAreReadAndWritten) {
-  for (const char* name : {"worker", "observer", "admin", "shard", "metrics"}) {
+  for (const char* name :
+       {"worker", "observer", "admin", "shard", "metrics", "rule"}) {
     ASSERT_TRUE(ParseRole(name).has_value()) << name;
     EXPECT_EQ(RoleName(*ParseRole(name)), name);
   }
@@ -79,6 +80,17 @@ TEST(MayCallTest, EachRoleMayDoItsOwnAndNothingElse) {
         "agg.v1.Coordinator/GetStatus", "agg.v1.Admin/ListTensors",
         "agg.v1.Admin/ListAudit", "agg.v1.Coordinator/Join", "http/pages"}) {
     EXPECT_FALSE(MayCall(metrics, method).ok()) << method;
+  }
+  // Whoever decides how rows are combined need not read the model.
+  const Caller rule = Known("r", {Role::kRule});
+  EXPECT_TRUE(MayCall(rule, "agg.v1.ExternalRules/ServeRule").ok());
+  for (const Caller& other : {worker, observer, admin, shard, metrics}) {
+    EXPECT_FALSE(MayCall(other, "agg.v1.ExternalRules/ServeRule").ok());
+  }
+  for (const char* method :
+       {"agg.v1.Shard/Pull", "agg.v1.Coordinator/Join",
+        "agg.v1.Coordinator/GetStatus", "agg.v1.Admin/SetRule", "http/pages"}) {
+    EXPECT_FALSE(MayCall(rule, method).ok()) << method;
   }
   EXPECT_TRUE(MayCall(observer, kHttpPages).ok());
   EXPECT_TRUE(MayCall(admin, kHttpPages).ok());

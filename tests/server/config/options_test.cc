@@ -137,6 +137,25 @@ TEST(OptionsTest, RobustRulesAndOutliers) {
   EXPECT_EQ(options->coordinator.combine.outliers.max_deviations, 0.0);
 }
 
+TEST(OptionsTest, ExternalRules) {
+  auto options = Make(
+      "workers: 3 learning_rate { rate: 1 } combination { rule: 'external' } "
+      "shadow_rules { rule: 'external' scope: 'per_tensor' "
+      "external { name: 'x-2' fallback: 'krum' timeout_seconds: 0.5 } }");
+  ASSERT_TRUE(options.ok()) << options.status();
+  const CombineOptions& combine = options->coordinator.combine;
+  EXPECT_EQ(combine.rule.scope, Scope::kGlobal);
+  EXPECT_EQ(combine.rule.external.name, "external");
+  EXPECT_EQ(combine.rule.external.fallback, FindRule("mean"));
+  EXPECT_EQ(combine.rule.external.timeout_seconds, 5.0);
+  const RuleOptions& shadow = combine.shadow_rules[0];
+  EXPECT_EQ(shadow.scope, Scope::kPerTensor);
+  EXPECT_EQ(shadow.external.name, "x-2");
+  EXPECT_EQ(shadow.external.fallback, FindRule("krum"));
+  EXPECT_EQ(shadow.krum.byzantine_workers, 0);  // three rows allow none
+  EXPECT_EQ(shadow.external.timeout_seconds, 0.5);
+}
+
 TEST(OptionsTest, GroupsReachBothHalves) {
   const auto options = Make(std::string(kSmallest) + R"(
       optimizer { weight_decay: 0.5 momentum: 0.9 nesterov: true }
@@ -261,6 +280,14 @@ TEST(OptionsTest, ErrorsNameFieldValueAndWhatIsAllowed) {
        {"combination.krum.selected is set", "rule \"krum\""}},
       {"workers: 7 shadow_rules { rule: 'multi_krum' krum { selected: 7 } }",
        {"shadow_rules[0].krum.selected is 7", "(6)"}},
+      {"combination { rule: 'mean' external { name: 'x' } }",
+       {"combination.external is set", "rule \"mean\""}},
+      {"combination { rule: 'external' external { fallback: 'median' } }",
+       {"combination.external.fallback is \"median\"", "\"sum\""}},
+      {"combination { rule: 'external' external { timeout_seconds: -1 } }",
+       {"combination.external.timeout_seconds is -1", "at most 3600"}},
+      {"combination { rule: 'external' } shadow_rules { rule: 'external' }",
+       {"shadow_rules[0].external.name is \"external\""}},
       {"combination { rule: 'krum' geometric_median {} }",
        {"combination.geometric_median is set", "rule \"krum\""}},
       {"combination { rule: 'geometric_median' "

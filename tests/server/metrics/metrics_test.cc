@@ -59,8 +59,9 @@ TEST(MetricsTest, EverySeriesExistsFromTheStart) {
   for (const char* labels : {"outcome=\"applied\"", "outcome=\"skipped\""}) {
     EXPECT_EQ(scrape.Value("aggserver_rounds_total", labels), 0);
   }
-  for (const char* labels : {"kind=\"compensated_gram\"",
-                             "kind=\"adacons_mean\"", "kind=\"few_rows\""}) {
+  for (const char* labels :
+       {"kind=\"compensated_gram\"", "kind=\"adacons_mean\"",
+        "kind=\"few_rows\"", "kind=\"external_rule\""}) {
     EXPECT_EQ(scrape.Value("aggserver_fallbacks_total", labels), 0);
   }
   for (const char* labels : {"becomes=\"infinity\"", "becomes=\"zero\""}) {
@@ -321,6 +322,10 @@ TEST(MetricsTest, TheJobIsSampledAtScrape) {
   job.not_finite_rounds = 8;
   job.differing_ranks = {1, 4, 5};
   job.ended_workers = {{"left", 3}, {"evicted", 0}};
+  job.rule_processes.resize(1);
+  job.rule_processes[0].name = "mine";
+  job.rule_processes[0].connected = true;
+  job.rule_processes[0].missing_answers = 4;
   job.phase = JobPhase::kFinished;
   const Scrape lost(metrics.Expose());
   EXPECT_EQ(lost.Value("aggserver_workers_missing"), 1);
@@ -330,6 +335,10 @@ TEST(MetricsTest, TheJobIsSampledAtScrape) {
   EXPECT_EQ(lost.Value("aggserver_not_finite_rounds"), 8);
   EXPECT_EQ(lost.Value("aggserver_differing_ranks"), 3);
   EXPECT_EQ(lost.Value("aggserver_below_floor_seconds"), 9);
+  EXPECT_EQ(lost.Value("aggserver_rule_process_connected", "name=\"mine\""), 1);
+  EXPECT_EQ(lost.Value("aggserver_rule_answers_total",
+                       "name=\"mine\",answer=\"missing\""),
+            4);
   EXPECT_EQ(lost.Value("aggserver_workers_ended_total", "reason=\"left\""), 3);
   EXPECT_EQ(lost.Value("aggserver_job_phase", "phase=\"finished\""), 1);
 }

@@ -4,6 +4,7 @@
 #include <grpcpp/create_channel.h>
 #include <grpcpp/support/sync_stream.h>
 
+#include <cmath>
 #include <memory>
 #include <string>
 #include <thread>
@@ -14,12 +15,15 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/agg.grpc.pb.h"
+#include "proto/external_rule.grpc.pb.h"
+#include "proto/external_rule.pb.h"
 #include "proto/join_parts.pb.h"
 #include "proto/manifest_message.h"
 #include "proto/manifest_size.h"
 #include "server/base/clock.h"
 #include "server/base/field_error.h"
 #include "server/base/mutex.h"
+#include "server/combine/rule_table.h"
 #include "tests/server/rpc/loopback_shard.h"
 
 namespace agg {
@@ -41,8 +45,10 @@ v1::JoinRequest JoinOf(int rank) {
 // One shard, its coordinator, and plain stubs.
 class CoordinatorServiceTest : public ::testing::Test {
  protected:
-  CoordinatorServiceTest() {
+  explicit CoordinatorServiceTest(const std::string& rule = "mean") {
     CoordinatorOptions options;
+    options.combine.rule.rule = FindRule(rule);
+    options.combine.rule.scope = options.combine.rule.rule->default_scope;
     options.combine.schedule.learning_rate = 0.5;
     options.max_workers = 4;
     coordinator_ = std::make_unique<Coordinator>(
@@ -465,6 +471,118 @@ TEST(JoinPartsTest, AreAJoinRequestOnTheWire) {
       EXPECT_EQ(part->type(), field->type()) << field->name();
     }
   }
+}
+
+// A process beside the job decides its rounds (P52).
+class ExternalRuleServiceTest : public CoordinatorServiceTest {
+ protected:
+  ExternalRuleServiceTest()
+      : CoordinatorServiceTest("external"),
+        rules_(v1::ExternalRules::NewStub(shard_.NewChannel())) {
+    request_.set_protocol_version(1);
+    request_.set_name("external");
+    request_.set_process(77);
+    request_.set_client("here:1");
+  }
+
+  // With the answer that request_ has, which is forgotten; until the deadline.
+  grpc::Status Serve(v1::ServeRuleReply* reply,
+                     absl::Time deadline = absl::InfiniteFuture()) {
+    grpc::ClientContext context;
+    if (deadline != absl::InfiniteFuture()) {
+      context.set_deadline(absl::ToChronoTime(deadline));
+    }
+    const grpc::Status status = rules_->ServeRule(&context, request_, reply);
+    request_.clear_answer();
+    return status;
+  }
+
+  v1::JoinReply Seeded() {
+    const v1::JoinReply job = Join(0);
+    v1::RoundOutcome outcome;
+    EXPECT_TRUE(Push(job, v1::SEED).ok());
+    EXPECT_TRUE(Commit(job, v1::SEED, &outcome).ok());
+    return job;
+  }
+
+  std::unique_ptr<v1::ExternalRules::Stub> rules_;
+  v1::ServeRuleRequest request_;
+};
+
+TEST_F(ExternalRuleServiceTest, AProcessDecidesARound) {
+  const v1::JoinReply job = Seeded();
+  ASSERT_TRUE(Push(job, v1::GRADIENT).ok());
+  v1::RoundOutcome outcome;
+  std::thread worker([&] {
+    const grpc::Status status = Commit(job, v1::GRADIENT, &outcome);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+  });
+  v1::ServeRuleReply reply;
+  const grpc::Status asked = Serve(&reply);
+  EXPECT_TRUE(asked.ok()) << asked.error_message();
+  const v1::RuleQuestion& question = reply.question();
+  EXPECT_EQ(question.round(), 0u);
+  EXPECT_FALSE(question.shadow());
+  EXPECT_EQ(question.rows_size(), 1);
+  EXPECT_FALSE(question.rows(0).has_loss());
+  EXPECT_EQ(question.segments_size(), 1);
+  EXPECT_THAT(question.segments(0).gram(), ElementsAre(5.0));  // of (1, 2)
+  v1::RuleAnswer* const answer = request_.mutable_answer();
+  answer->set_question(question.number());
+  answer->add_segments()->add_weights(3.0);
+  answer->mutable_segments(0)->set_state("seen one");
+  answer->set_step_scale(0.5);
+  v1::ServeRuleReply next;
+  std::thread process([&] { Serve(&next).ok(); });
+  worker.join();
+  EXPECT_EQ(outcome.kind(), v1::RoundOutcome::APPLIED);
+  EXPECT_DOUBLE_EQ(outcome.combined_norm(), 3.0 * std::sqrt(5.0));
+  EXPECT_EQ(outcome.learning_rate(), 0.25);
+  EXPECT_EQ(outcome.message(), "");
+  EXPECT_EQ(outcome.combination().rule(), "external");
+
+  grpc::ClientContext context;
+  v1::StatusReply status;
+  ASSERT_TRUE(stub_->GetStatus(&context, v1::StatusRequest(), &status).ok());
+  ASSERT_EQ(status.rule_processes_size(), 1);
+  EXPECT_EQ(status.rule_processes(0).name(), "external");
+  EXPECT_EQ(status.rule_processes(0).client(), "here:1");
+  EXPECT_TRUE(status.rule_processes(0).connected());
+  EXPECT_EQ(status.rule_processes(0).answers(), 1u);
+  coordinator_->Drain(absl::Now());  // ends what waits
+  process.join();
+}
+
+TEST_F(ExternalRuleServiceTest, ARefusedAnswerSaysWhyToBoth) {
+  const v1::JoinReply job = Seeded();
+  ASSERT_TRUE(Push(job, v1::GRADIENT).ok());
+  v1::RoundOutcome outcome;
+  std::thread worker(
+      [&] { EXPECT_TRUE(Commit(job, v1::GRADIENT, &outcome).ok()); });
+  v1::ServeRuleReply reply;
+  EXPECT_TRUE(Serve(&reply).ok());
+  request_.mutable_answer()->set_question(reply.question().number());
+  request_.mutable_answer()->add_segments();
+  const grpc::Status refused = Serve(&reply);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(refused.error_message(),
+              HasSubstr("segments[0].weights is 0 weights; allowed: 1"));
+  worker.join();
+  EXPECT_EQ(outcome.kind(), v1::RoundOutcome::APPLIED);
+  EXPECT_THAT(outcome.message(),
+              HasSubstr("the external rule gave no weights, and its fallback "
+                        "was applied: its answer is refused: "));
+  EXPECT_DOUBLE_EQ(outcome.combined_norm(), std::sqrt(5.0));  // of the mean
+}
+
+TEST_F(ExternalRuleServiceTest, APollEndsWithItsCaller) {
+  v1::ServeRuleReply reply;
+  EXPECT_EQ(Serve(&reply, absl::Now() + absl::Milliseconds(20)).error_code(),
+            grpc::StatusCode::DEADLINE_EXCEEDED);
+  request_.set_protocol_version(9);
+  const grpc::Status status = Serve(&reply);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("protocol_version is 9"));
 }
 
 }  // namespace

@@ -411,6 +411,9 @@ TEST(AggCombineErrorsTest, BadFlagsAreRefused) {
   ExpectRefused({"--rule=mean"}, "--gradients is missing; allowed: ");
   ExpectRefused({"--rule=average", file},
                 "--rule is \"average\"; allowed: \"sum\"");
+  ExpectRefused({"--rule=external", file},
+                "--rule is \"external\"; allowed: a rule that is computed "
+                "here: a process beside a job decides this one");
   ExpectRefused({"--rule=mean", "--step_scale=big", file},
                 "--step_scale is \"big\"; allowed: ");
   ExpectRefused({"--rule=mean", "--scope=shard", file},

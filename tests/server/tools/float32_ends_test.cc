@@ -255,7 +255,10 @@ TEST(Float32EndsClipTest, OneDenormalBesideTheLargest) {
 
 std::vector<std::string> AllRules() {
   std::vector<std::string> names;
-  for (const Rule& rule : Rules()) names.emplace_back(rule.name);
+  for (const Rule& rule : Rules()) {
+    // agg_combine has no process that could decide.
+    if (!rule.Has(kIsExternal)) names.emplace_back(rule.name);
+  }
   return names;
 }
 

@@ -29,6 +29,7 @@ from agg_server.errors import (Cancelled, EpochOver, Error, Evicted,
                                LibraryError, ManifestError, NotAllowed, NotNow,
                                ResourceError, RoundLogError, ShardLost,
                                Superseded, Timeout, VersionGone)
+from agg_server.external_rule import RuleDecision, RuleInfo, serve_rule
 from agg_server.listeners import TensorBoardLog, WandbLog
 from agg_server.local_server import LocalServer
 from agg_server.offline import Combination, combine, combine_steps
@@ -65,8 +66,9 @@ __all__ = [
     "Error", "Evicted", "ForkedError", "Job", "JobFinished", "LeaseExpired", "LibraryError",
     "LocalServer", "LocalSteps", "ManifestError", "NodeState", "NotAllowed",
     "NotNow", "Observer", "Outcome", "ResourceError", "RoundLog",
-    "RoundLogError", "RuleScore", "ServerOptimizer", "ShardLost", "Superseded",
-    "TauSchedule", "TensorBoardLog", "TensorSpec", "Timeout", "Tls",
-    "VersionGone", "WandbLog", "Worker", "advise", "allreduce", "combine",
-    "combine_steps", "compare", "node_hook", "read_checkpoint",
+    "RoundLogError", "RuleDecision", "RuleInfo", "RuleScore",
+    "ServerOptimizer", "ShardLost", "Superseded", "TauSchedule",
+    "TensorBoardLog", "TensorSpec", "Timeout", "Tls", "VersionGone",
+    "WandbLog", "Worker", "advise", "allreduce", "combine", "combine_steps",
+    "compare", "node_hook", "read_checkpoint", "serve_rule",
 ]

@@ -14,7 +14,7 @@ from agg_server.options import OPTIONS
 
 ABI_VERSION = 1
 # The calls that this package needs.
-ABI_MINOR = 5
+ABI_MINOR = 6
 F32, BF16, F16, I8 = 1, 2, 3, 4
 
 
@@ -97,6 +97,26 @@ class EventStruct(_Sized):
                 ("message", c_char_p)]
 
 
+class RuleSegment(ctypes.Structure):
+    _fields_ = [("tensor", c_char_p), ("gram", POINTER(c_double)),
+                ("state", c_void_p), ("state_size", c_size_t)]
+
+
+class RuleRound(_Sized):
+    _fields_ = [("size", c_size_t), ("epoch", c_uint64), ("round", c_uint64),
+                ("finished", c_int32), ("shadow", c_int32),
+                ("num_rows", c_uint64), ("ranks", POINTER(c_int32)),
+                ("examples", POINTER(c_int64)),
+                ("accumulation", POINTER(c_int32)),
+                ("losses", POINTER(c_double)), ("num_segments", c_uint64),
+                ("segments", POINTER(RuleSegment))]
+
+
+class RuleWeights(ctypes.Structure):
+    _fields_ = [("weights", POINTER(c_double)), ("state", c_char_p),
+                ("state_size", c_size_t)]
+
+
 _HANDLE, _VIEWS, _TARGETS = c_void_p, POINTER(View), POINTER(Target)
 _OPERATION, _INDICES = POINTER(c_void_p), POINTER(c_uint64)
 _CALLS: dict[str, tuple[Any, list[Any]]] = {
@@ -139,6 +159,12 @@ _CALLS: dict[str, tuple[Any, list[Any]]] = {
     "agg_operation_end": (c_int32, [_HANDLE, POINTER(OutcomeStruct)]),
     "agg_operation_cancel": (c_int32, [_HANDLE]),
     "agg_operation_free": (None, [_HANDLE]),
+    "agg_rule_new": (c_void_p, [POINTER(Options), c_char_p]),
+    "agg_rule_next": (c_int32, [_HANDLE, c_double, POINTER(RuleRound)]),
+    "agg_rule_answer": (c_int32, [_HANDLE, POINTER(RuleWeights), c_size_t,
+                                  c_size_t, c_double]),
+    "agg_rule_fail": (c_int32, [_HANDLE, c_char_p]),
+    "agg_rule_free": (None, [_HANDLE]),
 }
 
 _loaded: Optional[ctypes.CDLL] = None
@@ -203,6 +229,6 @@ def text(value: Optional[bytes]) -> str:
 
 
 __all__ = ["BF16", "F16", "F32", "EventStruct", "JobStruct", "Options",
-           "OutcomeStruct", "PushInfo", "Spec", "State", "Target", "View",
+           "OutcomeStruct", "PushInfo", "RuleRound", "RuleWeights", "Spec", "State", "Target", "View",
            "byref", "c_char_p", "c_int64", "c_uint64", "c_void_p",
            "library_path", "load", "text"]
