@@ -22,8 +22,8 @@ they are for, with complete programs, is in
 This page is made of the package's docstrings by `deploy/docs/generate.py`.
 """ % _GUIDE
 _OPTIONS = "ClientOptions"
-# Of their own: importing them imports Ray and torchft.
-_MODULES = ("ray", "torchft")
+# Of their own: importing or using them imports matplotlib, Ray and torchft.
+_MODULES = ("plot", "ray", "torchft")
 _SECTION = re.compile(r"(Args|Attributes|Examples?|Modes|Raises|Returns|Yields):$")
 _WIDTH = 80
 

@@ -71,6 +71,21 @@ class CompareTest(LogCase):
         self.assertAlmostEqual(scores[1].progress / truth, 1, delta=0.1)
         self.assertGreater(scores[1].difference.low, 0.3)
 
+    def test_a_rule_of_ones_own(self):
+        log = self.log(gradients(20, (1, 1, 1, 1, 8)))
+
+        def by_length(gram, _):
+            return 1 / np.sqrt(np.diagonal(gram))
+
+        theirs, own = agg.compare(log, ["unit_mean", by_length])
+        self.assertEqual(own.rule, "by_length")
+        # Another length of the sum, and the same direction.
+        self.assertAlmostEqual(own.difference.mean, 0)
+        self.assertAlmostEqual(own.progress, theirs.progress)
+        for bad in (lambda gram, _: [1.0], lambda gram, _: gram[0] * np.nan):
+            with self.assertRaisesRegex(agg.ManifestError, "finite weight"):
+                agg.compare(log, [bad])
+
     def test_rows_that_were_seen_do_not_judge(self):
         """Of nothing but noise no rule finds a gradient, though each is along
         the rows that it has combined."""
@@ -78,8 +93,8 @@ class CompareTest(LogCase):
         score = agg.compare(self.log(rows), ["mean", "adacons"])[0]
         self.assertEqual(score.verdict, "first")
         found = [comparison._progress(
-            [[each @ each.T] for each in rows], j, "mean", {})
-            for j in range(6)]
+            [[each @ each.T] for each in rows], j,
+            comparison._weigher("mean", {})) for j in range(6)]
         self.assertLess(abs(np.mean(found)), 0.05)
 
     def test_intervals(self):

@@ -37,7 +37,8 @@ setup(
                                  "_lib/*", "_bin/*", "docs/*.md",
                                  "docs/examples/*.py"]},
     install_requires=["numpy"],
-    extras_require={"torch": ["torch>=2.1"]},
+    extras_require={"torch": ["torch>=2.1"], "pandas": ["pandas"],
+                    "plot": ["matplotlib"]},
     entry_points={"console_scripts": [
         "agg-launch = agg_server.launch:main",
         "aggctl = agg_server.programs:aggctl",

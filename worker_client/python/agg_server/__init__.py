@@ -11,8 +11,8 @@ AdaCons, AdaScale), steps the optimizer and serves parameters.
     worker.close()
 
 `Client` and `Observer` need numpy alone. What needs torch is imported when it
-is first used. `agg_server.ray` and `agg_server.torchft` are modules of their
-own.
+is is first used. `agg_server.plot`, `agg_server.ray` and `agg_server.torchft` are
+modules of their own.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "Advice", "Cancelled", "Client", "Combination", "Combined", "EpochOver",
-    "Error", "Evicted", "ForkedError", "Job", "JobFinished", "LeaseExpired", "LibraryError",
-    "LocalServer", "LocalSteps", "ManifestError", "NodeState", "NotAllowed",
+    "Error", "Evicted", "ForkedError", "Job", "JobFinished", "LeaseExpired",
+    "LibraryError", "LocalServer", "LocalSteps", "ManifestError", "NodeState", "NotAllowed",
     "NotNow", "Observer", "Outcome", "ResourceError", "RoundLog",
     "RoundLogError", "RuleDecision", "RuleInfo", "RuleScore",
     "ServerOptimizer", "ShardLost", "Superseded", "TauSchedule",

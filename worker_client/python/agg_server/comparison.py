@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Mapping, NamedTuple, Sequence, Union
+from typing import Any, Callable, Mapping, NamedTuple, Sequence, Union
 
 import numpy as np
 
@@ -17,6 +17,8 @@ _BLOCKS = 10
 # Student's t, 97.5%, by degrees of freedom; from 10 on near enough to 9's.
 _T975 = (math.inf, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306,
          2.262)
+Rule = Union[str, Callable[[np.ndarray, Any], Any]]
+_Weigh = Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]
 # Workers that take their turn as the one that is left out.
 _MAX_HELD_OUT = 8
 
@@ -99,18 +101,42 @@ def _segments(log: RoundLog, index: int, scope: str) -> list[np.ndarray]:
     return [log.gram(index, tensor) for tensor in log.tensors]
 
 
-def _progress(grams: Sequence[Sequence[np.ndarray]], held_out: int, rule: str,
-              options: Mapping[str, Any]) -> np.ndarray:
+def _weigher(rule: Rule, options: Mapping[str, Any]) -> _Weigh:
+    """What makes weights of Gram matrices, those of one round after the
+    other."""
+    if not callable(rule):
+        name = _split(rule)[0]
+        return lambda grams: [step.coefficients for step in combine_steps(
+            [_root(gram) for gram in grams], name, **options)]
+    decide = rule
+
+    def call(grams: Sequence[np.ndarray]) -> list[np.ndarray]:
+        found = [np.asarray(decide(gram, None), np.float64) for gram in grams]
+        for weights, gram in zip(found, grams):
+            if weights.shape != (len(gram),) or \
+                    not np.isfinite(weights).all():
+                raise ManifestError(
+                    f"{_label(rule)} gave {weights} for {len(gram)} rows; "
+                    "allowed: a finite weight for each row")
+        return found
+
+    return call
+
+
+def _label(rule: Rule) -> str:
+    return getattr(rule, "__name__", "a function") if callable(rule) else rule
+
+
+def _progress(grams: Sequence[Sequence[np.ndarray]], held_out: int,
+              weigh: _Weigh) -> np.ndarray:
     """<u, g> / ||u|| of each round, of the row that is left out."""
     others = np.delete(np.arange(len(grams[0][0])), held_out)
     along = np.zeros(len(grams))
     squared = np.zeros(len(grams))
     for segment in range(len(grams[0])):
         of_rounds = [each[segment] for each in grams]
-        found = combine_steps([_root(gram[np.ix_(others, others)])
-                               for gram in of_rounds], rule, **options)
-        for place, (gram, step) in enumerate(zip(of_rounds, found)):
-            weights = step.coefficients
+        found = weigh([gram[np.ix_(others, others)] for gram in of_rounds])
+        for place, (gram, weights) in enumerate(zip(of_rounds, found)):
             along[place] += weights @ gram[others, held_out]
             squared[place] += weights @ gram[np.ix_(others, others)] @ weights
     lengths = np.sqrt(np.maximum(squared, 0.0))
@@ -118,7 +144,9 @@ def _progress(grams: Sequence[Sequence[np.ndarray]], held_out: int, rule: str,
                      where=lengths > 0)
 
 
-def _split(rule: str) -> tuple[str, str]:
+def _split(rule: Rule) -> tuple[str, str]:
+    if callable(rule):
+        return "", "global"
     name, _, scope = rule.partition("/")
     if scope not in ("", "global", "per_tensor"):
         raise ManifestError(f'rule is "{rule}"; allowed: a rule\'s name, with '
@@ -126,8 +154,9 @@ def _split(rule: str) -> tuple[str, str]:
     return name, scope or "global"
 
 
-def compare(log: RoundLog, rules: Sequence[Union[str, tuple[str, Mapping[
-        str, Any]]]], last: int = 100) -> list[RuleScore]:
+def compare(log: RoundLog,
+            rules: Sequence[Union[Rule, tuple[Rule, Mapping[str, Any]]]],
+            last: int = 100) -> list[RuleScore]:
     """Compares rules on the Gram matrices of a log, without training.
 
         for score in agg.compare(log, ["mean", "adasum", "adacons"]):
@@ -142,13 +171,16 @@ def compare(log: RoundLog, rules: Sequence[Union[str, tuple[str, Mapping[
     Args:
       log: with the rounds of the job.
       rules: "RULE", "RULE/global" or "RULE/per_tensor" (which needs round_log {
-        grams: "per_tensor" }), or a pair of that and options of combine(). The
+        grams: "per_tensor" }), or a pair of that and options of combine(). Or a
+        rule of your own: a function decide(gram, info) that makes a weight for
+        each row of their Gram matrix (float64, P x P; info is None here). The
         first one is what the others are compared with.
       last: rounds with the ranks of the last one, at most, that are looked at.
 
     Raises ManifestError: there is no such rule, or too little in the log.
     """
-    named = [(rule, {}) if isinstance(rule, str) else rule for rule in rules]
+    named: list[tuple[Rule, Mapping[str, Any]]] = [
+        rule if isinstance(rule, tuple) else (rule, {}) for rule in rules]
     scopes = {_split(rule)[1] for rule, _ in named}
     indices, ranks = _rounds(log, last)
     if "per_tensor" in scopes:
@@ -166,12 +198,12 @@ def compare(log: RoundLog, rules: Sequence[Union[str, tuple[str, Mapping[
         0, len(ranks) - 1, min(len(ranks), _MAX_HELD_OUT)).astype(int))
     series: list[np.ndarray] = []
     for rule, options in named:
-        name, scope = _split(rule)
-        grams = [_segments(log, index, scope) for index in indices]
-        series.append(np.mean([_progress(grams, row, name, options)
+        grams = [_segments(log, index, _split(rule)[1]) for index in indices]
+        weigh = _weigher(rule, options)
+        series.append(np.mean([_progress(grams, row, weigh)
                                for row in held_out], axis=0))
     first = abs(float(series[0].mean())) or math.nan
-    return [_score(rule, values, series[0], first, place == 0)
+    return [_score(_label(rule), values, series[0], first, place == 0)
             for place, ((rule, _), values) in enumerate(zip(named, series))]
 
 
