@@ -49,7 +49,8 @@ make_frameworks() {
       -r "$requirements" >&2 && touch "$frameworks/complete"
 }
 
-python=$("$root/deploy/torch_venv.sh" mypy==2.4.1 matplotlib pandas) ||
+python=$("$root/deploy/torch_venv.sh" mypy==2.4.1 matplotlib pandas \
+  jupytext) ||
   fail "no environment with torch in $cache"
 if [[ $suites == */frameworks ]]; then
   frameworks=$cache/frameworks_$(

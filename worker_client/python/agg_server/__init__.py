@@ -64,8 +64,8 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "Advice", "Cancelled", "Client", "Combination", "Combined", "EpochOver",
     "Error", "Evicted", "ForkedError", "Job", "JobFinished", "LeaseExpired",
-    "LibraryError", "LocalServer", "LocalSteps", "ManifestError", "NodeState", "NotAllowed",
-    "NotNow", "Observer", "Outcome", "ResourceError", "RoundLog",
+    "LibraryError", "LocalServer", "LocalSteps", "ManifestError", "NodeState",
+    "NotAllowed", "NotNow", "Observer", "Outcome", "ResourceError", "RoundLog",
     "RoundLogError", "RuleDecision", "RuleInfo", "RuleScore",
     "ServerOptimizer", "ShardLost", "Superseded", "TauSchedule",
     "TensorBoardLog", "TensorSpec", "Timeout", "Tls", "VersionGone",
