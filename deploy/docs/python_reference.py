@@ -25,6 +25,8 @@ _OPTIONS = "ClientOptions"
 # Of their own: importing or using them imports matplotlib, Ray and torchft.
 _MODULES = ("plot", "ray", "torchft")
 _SECTION = re.compile(r"(Args|Attributes|Examples?|Modes|Raises|Returns|Yields):$")
+# A line of a list without a heading: what goes on with it is indented.
+_ENTRY = re.compile(r"[a-z]\w*(, [a-z]\w*)*: |  +\S")
 _WIDTH = 80
 
 
@@ -140,21 +142,6 @@ def _text(text):
                    re.sub(r"([*<\[])", r"\\\1", part) for part in parts)
 
 
-def _paragraphs(lines):
-    """Markdown of plain text; what is indented is code."""
-    parts = []
-    for block in re.split(r"\n\s*\n", "\n".join(lines)):
-        if block.startswith("    "):
-            if parts and parts[-1].startswith("```"):
-                parts[-1] = parts[-1][:-len("\n```")] + "\n"
-            else:
-                parts.append("```python")
-            parts[-1] += "\n" + textwrap.dedent(block).rstrip() + "\n```"
-        elif block.strip():
-            parts.append(_text(" ".join(block.split())))
-    return parts
-
-
 def _entries(lines):
     """A list of `name: what it is`; lines that go on are indented deeper."""
     entries = []
@@ -170,6 +157,23 @@ def _entries(lines):
                      if colon and re.fullmatch(r"[*\w\"., ()/-]+", name)
                      else "- " + _text(entry))
     return "\n".join(shown)
+
+
+def _paragraphs(lines):
+    """Markdown of plain text; what is indented is code."""
+    parts = []
+    for block in re.split(r"\n\s*\n", "\n".join(lines)):
+        if block.startswith("    "):
+            if parts and parts[-1].startswith("```"):
+                parts[-1] = parts[-1][:-len("\n```")] + "\n"
+            else:
+                parts.append("```python")
+            parts[-1] += "\n" + textwrap.dedent(block).rstrip() + "\n```"
+        elif "\n" in block.strip() and all(map(_ENTRY.match, block.splitlines())):
+            parts.append(_entries(block.splitlines()))
+        elif block.strip():
+            parts.append(_text(" ".join(block.split())))
+    return parts
 
 
 def markdown(docstring):

@@ -122,6 +122,13 @@ class PythonTest(unittest.TestCase):
             "Arguments:\n\n- `x`: one, and more\n- `y, z`: two\n\n"
             "Raises: nothing.\n")
 
+    def test_lists_without_a_heading(self):
+        self.assertEqual(
+            python.markdown("A pair.\n\nleft: one,\n  and more\nright: two"),
+            "A pair.\n\n- `left`: one, and more\n- `right`: two\n")
+        for text in ("left: one of\nthe two: no list", "A word: more", "left: one"):
+            self.assertEqual(python.markdown(text).split(), text.split())
+
     def test_classes_with_what_they_inherit(self):
         package = _package("m", '''
 class _Base:
