@@ -124,8 +124,8 @@ class StartLimitTest(unittest.TestCase):
 
     def test_exit_codes_that_no_start_mends(self):
         self.assertEqual(setting("RestartPreventExitStatus"), ["2 3"])
-        table = (ROOT / "deploy/docs/survive.md").read_text()
-        self.assertIn("| 2 | a bad flag or configuration;", table)
+        table = (ROOT / "deploy/docs/exit_codes.md").read_text()
+        self.assertIn("| 2 | a bad flag, a bad configuration,", table)
         self.assertIn("| 3 | superseded:", table)
 
 
