@@ -30,7 +30,7 @@ class FiguresTest(unittest.TestCase):
         for name, draw in figures.PICTURES.items():
             self.assertEqual((_FOLDER / name).read_text(encoding="utf-8"),
                              draw(), f"{name}: run deploy/docs/figures.py")
-        page = (_FOLDER / "concepts.md").read_text(encoding="utf-8")
+        page = (_FOLDER / "concepts").with_suffix(".md").read_text(encoding="utf-8")
         self.assertEqual(sorted(re.findall(r"\]\((\w+\.svg)\)", page)),
                          sorted(figures.PICTURES))
 
