@@ -29,6 +29,7 @@ _HTML = re.compile(r"<[a-z][^>]*?\b(?:href|src)=\"([^\"]*)\"")
 _NAMED = re.compile(r"<[a-z][^>]*?\b(?:id|name)=\"([^\"]*)\"")
 _HEADING = re.compile(r" {0,3}#{1,6}\s+(.*?)\s*#*\s*$")
 _UNDERLINE = re.compile(r" {0,3}(=+|-{2,})\s*$")
+_DEFAULT = re.compile(r"\bdefaults?(?: is| to|:)? [`\"]*\d|\(default", re.I)
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:|//")
 _LINE = re.compile(r"L(\d+)(?:-L(\d+))?$")
 
@@ -194,7 +195,11 @@ def sentences(lines):
 
 
 def check_words(files):
-    """Sentences and pages that are too long to be read at once."""
+    """Sentences and pages that are too long to be read at once.
+
+    And defaults: each stands in the generated reference alone, where it cannot be
+    another than the program's.
+    """
     for path, lines in files.items():
         if path != _FRONT_PAGE and (not path.startswith(_PAGES) or
                                     path.startswith(_GENERATED) or
@@ -204,6 +209,10 @@ def check_words(files):
         words = num_words("\n".join(lines))
         if words > limit:
             yield "%s has %d words (at most %d)" % (path, words, limit)
+        for number, line in enumerate(without_fences(lines), 1):
+            if _DEFAULT.search(line):
+                yield "%s:%d: a default stands in %s alone" % (path, number,
+                                                               _GENERATED)
         for number, sentence in sentences(lines):
             words = num_words(sentence)
             if words > _MAX_SENTENCE:

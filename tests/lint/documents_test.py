@@ -99,6 +99,14 @@ class WordsTest(unittest.TestCase):
         self.assertEqual(words(*page[:600], path="README.md"), [])
         self.assertEqual(len(words(*page[:601], path="README.md")), 1)
 
+    def test_defaults(self):
+        for line in ("It waits 30 s (default).", "The default is `30`.",
+                     "Limit, default: 5", 'It defaults to "3".'):
+            self.assertEqual(len(words(line)), 1, line)
+        for line in ("By default it waits.", "The default rule is mean.",
+                     "Another default than 5."):
+            self.assertEqual(words(line), [], line)
+
     def test_other_pages_are_not_judged(self):
         for path in ("a/README.md", "deploy/docs/reference/flags.md",
                      "deploy/docs/conf.py"):

@@ -24,8 +24,8 @@ exits with 1 if a check failed.
   outcomes    a round's numbers have the same words wherever workers read of
               them (outcome_words.py)
   version     the release is the same wherever it is stated
-  words       how long the sentences and pages of README.md and deploy/docs are
-              (documents.py)
+  words       how long the sentences and pages of README.md and deploy/docs are;
+              they name no defaults (documents.py)
   shellcheck  shell scripts, where shellcheck is installed
 """
 
