@@ -238,8 +238,10 @@ def _contradiction(path, comment, default):
 
 
 def _markdown(comment):
-    """A comment as a paragraph: as it begins behind a field, a sentence."""
-    return re.sub(r"([*<])", r"\\\1", comment[0].upper() + comment[1:])
+    """A comment as a paragraph, whose sentences begin with capitals: behind a
+    field they do not."""
+    text = comment[0].upper() + comment[1:].replace(". default", ". Default")
+    return re.sub(r"([*<])", r"\\\1", text)
 
 
 def _code(text):
