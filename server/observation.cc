@@ -24,7 +24,6 @@
 #include "server/combine/options.h"
 #include "server/config/host_budget.h"
 #include "server/coordinator/job_record.h"
-#include "server/round_log/round_record.h"
 #include "server/status/round_point.h"
 
 namespace agg {
@@ -175,24 +174,38 @@ void Observation::BeginEpoch() {
   }
   metrics_.SetTensors(shown);
   history_.SetTensors(shown);
-  if (round_log_ == nullptr) return;
-  RunDescription run;
-  run.job = options_.coordinator.job;
-  run.server_version = kVersion;
-  run.started_at = absl::Now();
-  run.config = options_.config_text;
-  run.workers = options_.coordinator.workers;
-  run.shards = static_cast<int32_t>(options_.shards.size());
-  run.tensors = std::move(tensors);
-  round_log_->SetRun(run);
+  run_.job = options_.coordinator.job;
+  run_.server_version = kVersion;
+  run_.started_at = absl::Now();
+  run_.config = options_.config_text;
+  run_.workers = options_.coordinator.workers;
+  run_.shards = static_cast<int32_t>(options_.shards.size());
+  run_.tensors = std::move(tensors);
+  described_sessions_.clear();
+}
+
+void Observation::DescribeRun(bool is_new_epoch, const RoundReport& report) {
+  bool is_new = is_new_epoch;
+  for (const ReportedRow& row : report.rows) {
+    is_new |= described_sessions_.insert(row.session).second;
+  }
+  if (!is_new || round_log_ == nullptr) return;
+  run_.joined.clear();
+  for (const WorkerState& worker : coordinator_->Status().workers) {
+    run_.joined.emplace_back(worker.rank, worker.client);
+  }
+  round_log_->SetRun(run_);
 }
 
 void Observation::OnRound(const RoundReport& report) {
   // Restored ones are of former epochs, but of this one's model.
-  if (report.epoch != epoch_ && !(report.restored && epoch_ != 0)) {
+  const bool is_new_epoch =
+      report.epoch != epoch_ && !(report.restored && epoch_ != 0);
+  if (is_new_epoch) {
     epoch_ = report.epoch;
     BeginEpoch();
   }
+  DescribeRun(is_new_epoch, report);
   if (report.restored) {
     if (round_log_ != nullptr) round_log_->Append(report);
     return;

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,6 +23,7 @@
 #include "server/metrics/scrape_watch.h"
 #include "server/round/round_report.h"
 #include "server/round_log/round_log.h"
+#include "server/round_log/round_record.h"
 #include "server/shard/shard_engine.h"
 #include "server/status/metrics_server.h"
 #include "server/status/status_json.h"
@@ -92,6 +94,8 @@ class Observation {
               std::unique_ptr<RoundLog> round_log);
 
   void BeginEpoch();
+  // Tells the round log of an epoch that is new, or of who has joined since.
+  void DescribeRun(bool is_new_epoch, const RoundReport& report);
   std::optional<JobStatus> Job() const;
   std::string Shown(const std::string& message) const;
   std::vector<CertificateExpiry> Certificates() const;
@@ -113,6 +117,10 @@ class Observation {
   RoundHistory history_;
   // The epoch of the last report; used by OnRound alone.
   uint64_t epoch_ = 0;
+  // The run as the round log was told of it, and the sessions of the epoch
+  // whose workers are in that; used by OnRound alone, too.
+  RunDescription run_;
+  std::set<uint64_t> described_sessions_;
   std::unique_ptr<MetricsServer> server_;
 };
 

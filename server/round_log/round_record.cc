@@ -198,6 +198,11 @@ v1::RunDescription ToProto(const RunDescription& run) {
     tensor->set_name(name);
     tensor->set_elements(elements);
   }
+  for (const auto& [rank, client] : run.joined) {
+    v1::LoggedWorker* worker = result.add_joined();
+    worker->set_rank(rank);
+    worker->set_client(client);
+  }
   return result;
 }
 
@@ -211,6 +216,9 @@ RunDescription FromProto(const v1::RunDescription& run) {
   result.shards = run.shards();
   for (const v1::LoggedTensor& tensor : run.tensors()) {
     result.tensors.emplace_back(tensor.name(), tensor.elements());
+  }
+  for (const v1::LoggedWorker& worker : run.joined()) {
+    result.joined.emplace_back(worker.rank(), worker.client());
   }
   return result;
 }

@@ -25,6 +25,7 @@ struct RunDescription {
   int32_t workers = 0;    // expected
   int32_t shards = 0;
   std::vector<std::pair<std::string, int64_t>> tensors;  // name, elements
+  std::vector<std::pair<int32_t, std::string>> joined;   // rank, client
 };
 
 // Writes `value` into `*record`: into the field that is called as the number

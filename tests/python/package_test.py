@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import importlib.util
 import io
 import json
 import logging
@@ -190,6 +191,27 @@ class SlowInterrupt:
 
     def agg_error(self):
         return b"interrupted"
+
+
+class DescribeTest(unittest.TestCase):
+    run_python = ImportTest.run_python
+
+    def test_what_repeats_a_run(self):
+        text = agg.describe_run(seed=17)
+        self.assertRegex(text, rf":{os.getpid()}, agg_server "
+                         rf"{re.escape(agg.__version__)}, Python 3\.\d+\.\d+, ")
+        self.assertIn(f", numpy {np.__version__}, ", text)
+        self.assertRegex(text, r", seed 17, \d+ x \w+")
+        self.assertLessEqual(len(agg.describe_run("x" * 999).encode()), 512)
+
+    @unittest.skipUnless(importlib.util.find_spec("torch"),
+                         "torch is not installed")
+    def test_the_seed_of_torch(self):
+        result = self.run_python(
+            "import torch, agg_server as agg\n"
+            "torch.manual_seed(23)\nprint(agg.describe_run())")
+        self.assertRegex(result.stdout, r", torch \d\S*, seed 23, ",
+                         result.stderr)
 
 
 class InterruptTest(unittest.TestCase):

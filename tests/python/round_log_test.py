@@ -3,11 +3,12 @@
 import importlib.util
 import math
 import os
+import threading
 import unittest
 
 import numpy as np
 
-from tests.python.job_case import JobCase, agg
+from tests.python.job_case import WAIT, JobCase, agg
 from tests.python.log_records import FIRST, RUN, encoded, record
 
 class WrittenTest(JobCase):
@@ -144,6 +145,16 @@ class WrittenTest(JobCase):
                                           record(4, "restored: true", 9)]))
         np.testing.assert_array_equal(log.version, [1, 2, 3, 4])
         self.assertEqual(log.loss[-1], 2)
+
+    def test_who_has_joined(self):
+        def joined(rank, client):
+            return RUN.rstrip()[:-1] + (
+                'joined { rank: %d client: "%s" } } ' % (rank, client))
+
+        log = self.log(record(1, joined(0, "a")) + record(2, joined(1, "b"))
+                       + record(3, joined(0, "c")))
+        self.assertEqual(log.clients, {0: "c", 1: "b"})
+        self.assertEqual(len(log), 3)
 
     def test_another_model_begins_anew(self):
         other = RUN.replace("a/w", "z")
@@ -295,6 +306,35 @@ class ServedTest(JobCase):
         np.testing.assert_allclose(log.orthogonality_of([["w", "b"]])[:, 0],
                                    log.orthogonality, rtol=1e-6)
         self.assertIn("6 rounds, versions 1 to 6", repr(log))
+        self.assertEqual(sorted(log.clients), [0, 1, 2])
+        self.assertIn(f":{os.getpid()}, agg_server {agg.__version__}, Python ",
+                      log.clients[1])
+
+    def test_a_worker_that_joins_later(self):
+        path = self.temporary_folder() / "rounds.binlog"
+        server = self.serve(workers=1, lr=0.5, config={
+            "max_workers": 2, "round_log": {"path": str(path)}})
+        begun, done = threading.Event(), threading.Event()
+
+        def work(rank):
+            w = {"w": np.zeros(2, np.float32)}
+            if rank == 1:
+                begun.wait(WAIT)
+            with agg.Client(w, server.address, rank,
+                            client_name=f"worker {rank}") as client:
+                for _ in range(4 if rank else 10**6):
+                    client.step({"w": np.ones(2, np.float32)})
+                    begun.set()
+                    if rank == 0 and done.is_set():
+                        break
+            if rank == 1:
+                done.set()
+
+        self.team(2, work)
+        server.close()
+        log = agg.RoundLog(path)
+        np.testing.assert_array_equal(log.ranks, [0, 1])
+        self.assertEqual(log.clients, {0: "worker 0", 1: "worker 1"})
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ inline RunDescription SomeRun() {
   run.workers = 3;
   run.shards = 2;
   run.tensors = {{"a<b>&\"", 12}, {"bias", 3}};
+  run.joined = {{0, "host:7"}, {5, "host:8, seed 3"}};
   return run;
 }
 

@@ -110,6 +110,7 @@ TEST(RoundRecordTest, ARunComesBack) {
   EXPECT_EQ(back.workers, 3);
   EXPECT_EQ(back.shards, 2);
   EXPECT_EQ(back.tensors, run.tensors);
+  EXPECT_EQ(back.joined, run.joined);
 }
 
 TEST(RoundRecordTest, ManyCoefficientsAreLeftOut) {

@@ -24,6 +24,7 @@ from agg_server.advice import Advice, advise
 from agg_server.checkpoint import read_checkpoint
 from agg_server.client import Client, Observer
 from agg_server.comparison import RuleScore, compare
+from agg_server.describe import describe_run
 from agg_server.errors import (Cancelled, EpochOver, Error, Evicted,
                                ForkedError, JobFinished, LeaseExpired,
                                LibraryError, ManifestError, NotAllowed, NotNow,
@@ -70,5 +71,5 @@ __all__ = [
     "ServerOptimizer", "ShardLost", "Superseded", "TauSchedule",
     "TensorBoardLog", "TensorSpec", "Timeout", "Tls", "VersionGone",
     "WandbLog", "Worker", "advise", "allreduce", "combine", "combine_steps",
-    "compare", "node_hook", "read_checkpoint", "serve_rule",
+    "compare", "describe_run", "node_hook", "read_checkpoint", "serve_rule",
 ]

@@ -11,6 +11,7 @@ import textwrap
 from typing import (Annotated, Any, Callable, NamedTuple, Optional, TypedDict,
                     TypeVar, get_args, get_type_hints)
 
+from agg_server.describe import describe_run
 from agg_server.tls import Path, Tls
 
 _Init = TypeVar("_Init", bound=Callable[..., None])
@@ -23,7 +24,7 @@ class ClientOptions(TypedDict, total=False):
 
     client_name: Annotated[
         Optional[str], None,
-        'in the server\'s log; None: "host:pid".']
+        "in the server's logs; None: describe_run()."]
     connect_timeout: Annotated[
         Optional[float], 30.0,
         "seconds until the coordinator answers and lets this client in."]
@@ -140,6 +141,8 @@ def fields_of(options: ClientOptions) -> dict[str, Any]:
             raise TypeError(f"tls is {tls!r}; allowed: agg_server.Tls(..)")
         given.update({"tls_" + field.name: getattr(tls, field.name)
                       for field in dataclasses.fields(tls)})
+    if given.get("client_name") is None:
+        given["client_name"] = describe_run()
     return {name: _value_of(name, value) for name, value in given.items()
             if value is not None}
 

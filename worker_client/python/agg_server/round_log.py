@@ -84,6 +84,8 @@ class RoundLog:
         form with its defaults.
       workers, shards: that the last run expected.
       tensors: elements by the tensor's name, in the order of the manifest.
+      clients: what the workers have said of themselves, by rank (describe_run):
+        the last one of a rank. With config, it is what repeats the run.
     """
 
     def __init__(self, path: Union[str, "os.PathLike[str]"],
@@ -102,6 +104,7 @@ class RoundLog:
         self.job = self.config = self.server_version = ""
         self.workers = self.shards = 0
         self.tensors: dict[str, int] = {}
+        self.clients: dict[int, str] = {}
         self._file = files[-1]
         self._records: list[Message] = []
         self._history = 0
@@ -153,6 +156,8 @@ class RoundLog:
         self.job, self.config = run["job"], run["config"]
         self.server_version = run["server_version"]
         self.workers, self.shards = run["workers"], run["shards"]
+        self.clients.update({each["rank"]: each["client"]
+                             for each in run.get("joined", [])})
 
     def _give_up(self, version: int) -> None:
         """The job has gone back: what is from `version` on does not count."""
