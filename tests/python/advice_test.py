@@ -200,8 +200,14 @@ class AdviseTest(LogCase):
                       found.rules[0])
         self.assertEqual([each.verdict for each in found.scores],
                          ["first", "better"])
-        log = self.log(gradients(4, (1, 1)), lambda rows: shadow % "unit_mean")
-        self.assertIn("cannot be judged", agg.advise(log).rules[0])
+        # One that cannot be judged leaves the others.
+        log = self.log(gradients(9, (1, 1, 1)),
+                       lambda rows: shadow % "of_next_year" + shadow % "sum")
+        found = agg.advise(log)
+        self.assertIn("of_next_year/global cannot be judged", found.rules[0])
+        self.assertIn("undecided", found.rules[1])
+        self.assertEqual([each.rule for each in found.scores],
+                         ["mean/global", "sum/global"])
 
     def test_the_command(self):
         log = self.log(gradients(20, (1, 1, 1)), estimates(1.0))

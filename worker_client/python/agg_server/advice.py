@@ -183,18 +183,22 @@ def _rules(log: RoundLog, last: int) -> tuple[list[str], list[RuleScore]]:
     if len(names) == 1:
         return (["the job has no shadow rules: shadow_rules { rule: "
                  '"adasum" } costs a round nothing'], [])
-    try:
-        scores = compare(log, names, last)
-    except Error as error:
-        return [f"shadow rules cannot be judged: {error}"], []
-    lines = [f"{score.rule} would be {score.verdict} than {applied}: progress "
-             f"along the true gradient {score.difference.mean:+.2%} "
-             f"({score.difference.low:+.2%} to {score.difference.high:+.2%})"
-             if score.verdict != "undecided" else
-             f"{score.rule} and {applied} are undecided: "
-             f"{score.difference.mean:+.2%} ({score.difference.low:+.2%} to "
-             f"{score.difference.high:+.2%})"
-             for score in scores[1:]]
+    lines: list[str] = []
+    scores: list[RuleScore] = []
+    for name in names[1:]:
+        try:
+            first, score = compare(log, [applied, name], last)
+        except Error as error:
+            lines.append(f"{name} cannot be judged: {error}")
+            continue
+        scores = [first, *scores[1:], score]
+        what = (f"{name} and {applied} are undecided"
+                if score.verdict == "undecided" else
+                f"{name} would be {score.verdict} than {applied}")
+        lines.append(
+            f"{what}: progress along the true gradient "
+            f"{score.difference.mean:+.2%} ({score.difference.low:+.2%} to "
+            f"{score.difference.high:+.2%})")
     return lines, scores
 
 
@@ -206,8 +210,8 @@ def advise(log: RoundLog, last: int = 200) -> Advice:
 
     The gain of S workers follows from sigma^2 and mu^2 of one worker's gradient
     (server/combine/README.md 5), the intervals from blocks of rounds, the rules
-    from compare(). It holds for the parameters of these rounds: noise grows as
-    training goes on.
+    from compare(), with the rules' default options. It holds for the parameters
+    of these rounds: noise grows as training goes on.
 
     Args:
       last: rounds to look at, at most; rules are judged by half of them.

@@ -165,9 +165,9 @@ def combine_steps(steps: Sequence[Rows], rule: str = "mean",
 
 def combine(rows: Rows, rule: str = "mean", scope: Optional[str] = None,
             **options: Any) -> Any:
-    """Combines the rows of one round as the server would, by its own code (the
-    program agg_combine, which the wheel has: some 10 ms, and a copy of the rows
-    in memory).
+    """Combines the rows of one round as the server would, by its own code: the
+    program agg_combine, which the wheel has, on a copy of the rows in memory. A
+    call starts a process: it is for looking, and not for a training's steps.
 
         agg.combine(gradients, rule="adasum").combined
         agg.combine(gradients, rule="adacons", adacons_beta=0.9).coefficients
