@@ -11,7 +11,7 @@ import numpy as np
 
 from tests.python.job_case import JobCase, agg
 from tests.python.log_records import RUN, of_gram
-from tests.python.offline_case import find_program
+from tests.python.offline_case import adasum, find_program
 from agg_server import advice, comparison, programs
 
 find_program()
@@ -70,6 +70,33 @@ class CompareTest(LogCase):
         # 150 products of a row with noise of its own length: about .04.
         self.assertAlmostEqual(scores[1].progress / truth, 1, delta=0.1)
         self.assertGreater(scores[1].difference.low, 0.3)
+
+    def test_each_tensor_by_itself(self):
+        """Against Adasum on the vectors, tensor by tensor and of the whole."""
+        rows = gradients(6, (1, 2, 1, 2, 1))
+        parts = (slice(0, 50), slice(50, None))
+
+        def grams(each):
+            packed = [each[:, part] @ each[:, part].T for part in parts]
+            return " ".join(f"tensor_grams: {float(gram[i, j])!r}"
+                            for gram in packed for i in range(5)
+                            for j in range(i, 5))
+
+        log = self.log(rows, grams)
+        found = agg.compare(log, ["adasum/global", "adasum/per_tensor"])
+
+        def progress(combine):
+            values = []
+            for each in rows:
+                for held_out in range(5):
+                    u = combine(np.delete(each, held_out, axis=0))
+                    values.append(u @ each[held_out] / np.linalg.norm(u))
+            return np.mean(values)
+
+        ratio = progress(lambda others: np.concatenate(
+            [adasum(others[:, part]) for part in parts])) / progress(adasum)
+        self.assertNotAlmostEqual(ratio, 1, 6)
+        self.assertAlmostEqual(found[1].progress, ratio, 10)
 
     def test_a_rule_of_ones_own(self):
         log = self.log(gradients(20, (1, 1, 1, 1, 8)))
