@@ -161,6 +161,8 @@ def jobs(folder):
          "combination.geometric_median": "{}", "backend": '"cuda"',
          "learning_rate.schedule": '"multistep"',
          "learning_rate.boundaries": "[3]", "optimizer.kind": '"adagrad"'},
+        {**least, "combination.rule": '"external"',
+         "combination.external": "{}"},
     ]
 
 
