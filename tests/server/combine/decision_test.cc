@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/combine/rule_table.h"
 #include "tests/reference/combination_rules.h"
