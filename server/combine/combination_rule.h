@@ -23,7 +23,7 @@ struct RuleState {
   std::vector<double> values;
   // What the process of the rule `external` remembers: any bytes, which nobody
   // else reads. Empty for all other rules.
-  std::string bytes;
+  std::string bytes = {};
 };
 
 // What a job may choose about the rule AdaCons. Apart from adacons.h, since the

@@ -6,11 +6,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "server/base/field_error.h"
 #include "server/base/log.h"
 #include "server/base/status_macros.h"
+#include "server/base/utf8.h"
 #include "server/combine/external.h"
 #include "server/combine/rule_table.h"
+#include "server/coordinator/coordinator_types.h"
 
 namespace agg {
 
@@ -43,6 +46,14 @@ std::string WhyNoStepScale(const CombineOptions& options,
                         ", which scales the step already");
   }
   return "";
+}
+
+absl::Status CheckPoll(const RulePoll& poll) {
+  if (!IsExternalName(poll.name)) {
+    return FieldError("name", Quoted(poll.name), "[A-Za-z0-9_.-]{1,64}");
+  }
+  if (poll.process == 0) return FieldError("process", "0", "a random number");
+  return ValidateText("client", poll.client);
 }
 
 }  // namespace
@@ -163,8 +174,10 @@ absl::Status RuleProcesses::TakeAnswer(RulePoll* poll, Place* place) {
   taken.step_scale = answer.step_scale;
   absl::Status fits;
   if (!answer.error.empty()) {
-    answer.error.resize(std::min(answer.error.size(), kMostErrorBytes));
-    taken.missing = absl::StrCat("its function failed: ", answer.error);
+    // A character may be cut in two.
+    taken.missing = absl::StrCat(
+        "its function failed: ",
+        ValidUtf8(absl::string_view(answer.error).substr(0, kMostErrorBytes)));
   } else {
     fits = CheckExternalAnswer(taken, question.segments.size(),
                                static_cast<int>(question.rows.size()));
@@ -192,12 +205,7 @@ uint64_t RuleProcesses::Poll(RulePoll poll, Give give) {
     MutexLock lock(&mutex_);
     absl::Status status = stopped_
                               ? absl::UnavailableError("the coordinator stops")
-                              : absl::OkStatus();
-    if (status.ok() && (poll.process == 0 || !IsExternalName(poll.name))) {
-      status = poll.process == 0 ? FieldError("process", "0", "a random number")
-                                 : FieldError("name", Quoted(poll.name),
-                                              "[A-Za-z0-9_.-]{1,64}");
-    }
+                              : CheckPoll(poll);
     Place* place = nullptr;
     if (status.ok()) {
       const absl::StatusOr<Place*> found = PlaceOf(poll.name);

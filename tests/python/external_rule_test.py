@@ -238,12 +238,17 @@ class ExternalRuleTest(JobCase):
         self.assertEqual(example.wait(WAIT), 0)
 
     def test_the_newest_process_decides(self):
-        server = self.job()
-        raised, thread, _ = self.begin(first_row, server)
-        self.train(server)
-        self.begin(lambda gram, info: [0, 1], server)
-        thread.join(WAIT)
-        self.assertIsInstance(raised[0], agg.Superseded)
+        server = self.serve(workers=1, lr=1.0, config={"combination": {
+            "rule": "external", "external": {"timeout_seconds": WAIT}}})
+        raised, thread, _ = self.begin(lambda gram, info: [1], server)
+        x = {"w": np.zeros(3, np.float32)}
+        with agg.Client(x, server.address, 0) as client:
+            client.step({"w": GRADIENTS[0]})
+            self.begin(lambda gram, info: [-3], server)
+            thread.join(WAIT)
+            self.assertIsInstance(raised[0], agg.Superseded)
+            client.step({"w": GRADIENTS[0]})
+        np.testing.assert_array_equal(x["w"], 2 * GRADIENTS[0])
 
     def test_a_shadow_changes_nothing(self):
         server = self.serve(
@@ -273,13 +278,22 @@ class ExternalRuleTest(JobCase):
             return agg.RuleDecision([0.5, 0.5],
                                     state=info.state + bytes([255]))
 
+        def run(rank):
+            client = agg.Client({"w": np.zeros(3, np.float32)}, server.address,
+                                rank, recovery_window=0, call_timeout=1)
+            for _ in range(2):
+                client.step({"w": GRADIENTS[rank]})
+            return client
+
         for _ in range(2):
             server = self.job(config={"checkpoint": {
                 "path": folder, "every_rounds": 1}}, job="kept")
             _, _, end = self.begin(decide, server)
-            self.train(server, 2)
-            server.close()
+            clients = self.team(2, run)
+            server.close()  # before they leave: the job has not finished
             end()
+            for client in clients:
+                client.close()
         self.assertEqual(states, [b"\xff" * n for n in range(4)])
 
     def test_serving_ends_with_the_job(self):

@@ -136,6 +136,41 @@ TEST(RoundReporterTest, ShadowRulesRemember) {
   EXPECT_EQ(norms[3], norms[0]);  // it was given nothing
 }
 
+TEST(RoundReporterTest, ShadowsThatAreExternalAreAskedAfterTheRound) {
+  CombineOptions options = MakeOptions("mean");
+  options.shadow_rules.push_back(MakeOptions("adasum").rule);
+  options.shadow_rules.push_back(MakeOptions("external").rule);
+  std::vector<ShadowReport> shadows;
+  RoundReporter reporter([&](const RoundReport& report) {
+    shadows.push_back(report.statistics.shadows[1]);
+  });
+  std::vector<std::string> states;
+  reporter.SetAskRule([&](const CombineOptions&, const RuleOptions& rule,
+                          const CompactedRound& round,
+                          absl::Span<const RuleState> before,
+                          const RoundWords&) {
+    states.push_back(before.empty() ? "none" : before[0].bytes);
+    ExternalAnswer answer;
+    answer.name = rule.external.name;
+    answer.segments = {{std::vector<double>(round.num_rows(), 1.0), "left"}};
+    if (states.size() == 2) answer.missing = "it is away";
+    return answer;
+  });
+  for (uint64_t r = 0; r < 3; ++r) {
+    Finished finished(options, 1, r);
+    finished.report.applied = true;
+    Add(&reporter, std::move(finished));
+  }
+  reporter.Flush();
+  ASSERT_EQ(shadows.size(), 3u);
+  EXPECT_THAT(shadows[0].coefficients, ElementsAre(1.0, 1.0));
+  EXPECT_THAT(shadows[1].coefficients, IsEmpty());
+  EXPECT_THAT(shadows[2].coefficients, ElementsAre(1.0, 1.0));
+  EXPECT_THAT(states, ElementsAre("none", "left", "left"));
+  // What it remembers is part of a checkpoint.
+  EXPECT_EQ(reporter.ShadowRules().at(1).at(0).bytes, "left");
+}
+
 // What a round's report says to workers and to people.
 
 absl::Time At(int seconds) {
@@ -216,6 +251,12 @@ TEST(RoundOutcomeTest, RemarksNameOutliersApart) {
               HasSubstr("outliers were not looked for: fewer than 4 rows that "
                         "are not zero; krum had fewer rows than 2 "
                         "byzantine_workers + 3"));
+  report = Report();
+  report.decision.external_fallback = "process vm:7 has not answered in 5s";
+  CompleteReport(Round(), At(40), &report);
+  EXPECT_THAT(report.message,
+              HasSubstr("; the external rule gave no weights, and its fallback "
+                        "was applied: process vm:7 has not answered in 5s"));
 }
 
 TEST(RoundOutcomeTest, RemarksTellOtherBytesFromMissingOnes) {

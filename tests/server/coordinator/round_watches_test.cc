@@ -283,6 +283,9 @@ TEST_F(RoundLineTest, WhatIsUsualInAJobHasOneReason) {
   few = Applied("krum had fewer rows");
   few.decision.short_of_rows = true;
   EXPECT_EQ(Reason(few), usual);
+  RoundReport external = Applied("the external rule gave no weights");
+  external.decision.external_fallback = "it is away";
+  EXPECT_EQ(Reason(external), usual);
   RoundReport narrowed = Applied("3 values of this version");
   narrowed.narrowed.num_infinite = 3;
   EXPECT_EQ(Reason(narrowed), usual);

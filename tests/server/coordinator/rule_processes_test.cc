@@ -301,6 +301,11 @@ TEST_F(RuleProcessesTest, NamesAreCheckedAndBounded) {
   Given nobody;
   processes_.Poll(PollOf(0), nobody.Take());
   EXPECT_TRUE(absl::IsInvalidArgument(nobody.Wait().status()));
+  RulePoll long_one = PollOf(7);
+  long_one.client = std::string(513, 'x');
+  Given refused;
+  processes_.Poll(long_one, refused.Take());
+  EXPECT_TRUE(absl::IsInvalidArgument(refused.Wait().status()));
   std::vector<std::unique_ptr<Given>> given;
   for (size_t i = 1; i < RuleProcesses::kMostNames; ++i) {
     poll.name = "rule" + std::to_string(i);

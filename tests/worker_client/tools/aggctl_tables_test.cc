@@ -4,11 +4,14 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker_client/tools/aggctl_commands.h"
 
 namespace agg {
 namespace {
+
+using ::testing::HasSubstr;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
@@ -80,6 +83,28 @@ waiting   for rank 1 (host1:99) for 12.3s, since 08:00:17 UTC; it is not connect
 late      rank 1 (host1:99): 12 gradients came too late, usually 3.2s after the first of the round
 last      round 40 applied: 2 gradients, learning rate 0.05, gain 1.5, tau 60.25, orthogonality 0.75
 )");
+}
+
+TEST(AggctlTablesTest, StatusNamesWhoDecidesExternalRules) {
+  v1::StatusReply status = WaitingJob();
+  v1::RuleProcess* rule = status.add_rule_processes();
+  rule->set_name("mine");
+  rule->set_connected(true);
+  rule->set_client("vm:7");
+  rule->set_answers(40);
+  rule->set_last_seconds(0.00125);
+  rule->set_late_answers(2);
+  rule = status.add_rule_processes();
+  rule->set_name("other");
+  rule->set_missing_answers(3);
+  rule->set_last_missing("it is away");
+  const std::string text = StatusText(status, Now());
+  EXPECT_THAT(text, HasSubstr("rule      mine: process vm:7, 40 answers (the "
+                              "last in 0.00125 s), 0 missing, 2 late\n"));
+  EXPECT_THAT(text,
+              HasSubstr("rule      other: no process has asked for rounds yet, "
+                        "0 answers, 3 missing, 0 late; the last missing one: "
+                        "it is away\n"));
 }
 
 TEST(AggctlTablesTest, StatusOfNothing) {

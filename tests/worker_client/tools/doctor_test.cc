@@ -170,6 +170,19 @@ TEST(DoctorTest, WorkersThatAreMissingOrWaitedFor) {
                         "since 08:00:20 UTC\n"));
 }
 
+TEST(DoctorTest, ExternalRulesThatNobodyDecides) {
+  DoctorFacts facts = Healthy();
+  v1::RuleProcess* const rule = facts.status->add_rule_processes();
+  rule->set_name("mine");
+  EXPECT_THAT(TextOf(facts),
+              HasSubstr("warning  no process decides the external rule "
+                        "\"mine\": rounds have its fallback\n"));
+  rule->set_client("vm:7");
+  EXPECT_THAT(TextOf(facts), HasSubstr("\"mine\" any more (it was vm:7): "));
+  rule->set_connected(true);
+  EXPECT_THAT(TextOf(facts), HasSubstr("nothing is wrong"));
+}
+
 // A reply may say any number.
 TEST(DoctorTest, TenOfTheMissingRanksAreNamed) {
   DoctorFacts facts = Healthy();

@@ -35,7 +35,7 @@ _log = logging.getLogger("agg_server")
 _NOT_FOUND, _INVALID_ARGUMENT = 5, 3
 _REFUSED = "the answer is refused"
 # How often a wait looks for Ctrl-C and `stop`.
-_LOOK_SECONDS = 0.2
+_LOOK_SECONDS = 0.5
 # When a function that fails again and again is spoken of again.
 _SAY_AGAIN_SECONDS = 60.0
 
