@@ -150,6 +150,28 @@ CompactedRound CompactRound(absl::Span<const RowInfo> rows,
   return CompactRound(rows, all, std::move(tensors));
 }
 
+std::vector<GramMatrix> SumGroups(const CompactedRound& round,
+                                  size_t num_groups) {
+  AGG_DCHECK(round.group_of_tensor.size() == round.tensors.size());
+  std::vector<std::vector<double>> sums(num_groups);
+  const int num_rows = round.num_rows();
+  for (size_t t = 0; t < round.tensors.size(); ++t) {
+    std::vector<double>& sum = sums[round.group_of_tensor[t]];
+    sum.resize(static_cast<size_t>(num_rows) * (num_rows + 1) / 2);
+    double* next = sum.data();
+    for (int i = 0; i < num_rows; ++i) {
+      for (const double value : round.tensors[t].UpperRow(i)) *next++ += value;
+    }
+  }
+  std::vector<GramMatrix> groups;
+  for (std::vector<double>& sum : sums) {
+    groups.push_back(
+        sum.empty() ? GramMatrix()
+                    : GramMatrix::FromPacked(num_rows, std::move(sum), {}));
+  }
+  return groups;
+}
+
 void ReplaceTensors(absl::Span<const int> present,
                     absl::Span<const int> tensors,
                     std::vector<GramMatrix> grams, CompactedRound* round) {

@@ -64,7 +64,17 @@ struct CompactedRound {
 
   // Answers of external rules about these rows, also those that are missing.
   std::vector<ExternalAnswer> external;
+
+  // Where the tensor's group is in StepScaleOptions::groups, for each tensor;
+  // empty unless gains are per group.
+  std::vector<int32_t> group_of_tensor;
 };
+
+// Plain sums over the tensors of each of `num_groups` groups, in manifest
+// order; one without rows for a group without tensors.
+// REQUIRES: group_of_tensor has a place below num_groups for each tensor.
+std::vector<GramMatrix> SumGroups(const CompactedRound& round,
+                                  size_t num_groups);
 
 // Excludes from all tensors each row that has a non-finite diagonal entry in
 // any, before or after its loss scale is removed (G_ij / (s_i s_j)), or of

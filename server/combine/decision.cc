@@ -194,21 +194,46 @@ std::string ClipNorm(const CombineOptions& options,
 
 void ApplyStepScale(const CombineOptions& options, const CompactedRound& round,
                     CombineState* next, Decision* decision) {
+  const StepScaleOptions& scale = options.step_scale;
+  std::vector<GramMatrix> groups;
+  if (scale.gain_scope == GainScope::kPerGroup) {
+    groups = SumGroups(round, scale.groups.size());
+  }
   const StepScaleResult result = AdvanceStepScale(
-      options.step_scale, round.rows, round.total, &next->step_scale);
+      scale, round.rows, round.total, &next->step_scale, groups);
   decision->sigma2 = result.sigma2;
   decision->mu2 = result.mu2;
   decision->sigma2_mean = result.sigma2_mean;
   decision->mu2_mean = result.mu2_mean;
   decision->small_sum_ranks = result.small_sum_ranks;
+  decision->unused_sum_ranks = result.unused_sum_ranks;
   decision->gain = result.gain;
+  decision->next_gain = result.next_gain;
   const ExternalAnswer* const answer = AnswerTo(options.rule, round);
-  decision->step_factor = answer == nullptr
-                              ? result.step_factor
-                              : result.step_factor * answer->step_scale;
+  const double asked = answer == nullptr ? 1.0 : answer->step_scale;
+  decision->step_factor = result.step_factor * asked;
   decision->learning_rate =
       decision->scheduled_learning_rate * decision->step_factor;
+  decision->group_gains = result.group_gains;
+  for (const double factor : result.group_factors) {
+    decision->group_rates.push_back(decision->scheduled_learning_rate *
+                                    (factor * asked));
+  }
+  if (!result.group_gains.empty()) {
+    for (size_t t = 0; t < decision->tensors.size(); ++t) {
+      decision->tensors[t].gain = result.group_gains[round.group_of_tensor[t]];
+    }
+  }
   decision->tau = next->step_scale.tau;
+}
+
+// The largest of the rates that tensors would be stepped by.
+double LargestRate(const Decision& decision) {
+  double largest = decision.learning_rate;
+  for (const double rate : decision.group_rates) {
+    largest = rate <= largest ? largest : rate;
+  }
+  return largest;
 }
 
 bool IsFinished(const CombineOptions& options, double tau) {
@@ -245,11 +270,12 @@ Decision DecideCoefficients(const CombineOptions& options,
     return Skip("a coefficient is not finite", std::move(decision));
   }
   ApplyStepScale(options, round, &next, &decision);
-  if (!(decision.learning_rate <= FLT_MAX)) {
+  const double rate = LargestRate(decision);
+  if (!(rate <= FLT_MAX)) {
     decision.tau = state.step_scale.tau;  // the round does not count
-    return Skip(absl::StrFormat("the learning rate %g does not fit float32",
-                                decision.learning_rate),
-                std::move(decision));
+    return Skip(
+        absl::StrFormat("the learning rate %g does not fit float32", rate),
+        std::move(decision));
   }
   for (const std::vector<int>& group : EqualRows(round.total)) {
     std::vector<int32_t>& ranks = decision.equal_ranks.emplace_back();
@@ -263,6 +289,7 @@ Decision DecideCoefficients(const CombineOptions& options,
 Decision Decide(const CombineOptions& options, const CombineState& state,
                 const RoundInput& input) {
   CompactedRound round = CompactRound(input.rows, input.tensors);
+  round.group_of_tensor = input.group_of_tensor;
   JudgeOutliers(options.outliers, &round);
   Decision decision = DecideCoefficients(options, state, input.version, round);
   std::vector<AdasumResult> results(

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -33,6 +34,7 @@ struct RoundInput {
   int64_t version = 0;
   std::vector<RowInfo> rows;        // rank order
   std::vector<GramMatrix> tensors;  // as pushed; compensated where asked for
+  std::vector<int32_t> group_of_tensor;  // CompactedRound's
 };
 
 // One tensor's numbers for the report. Undefined values are NaN.
@@ -49,6 +51,9 @@ struct SegmentReport {
   // zero under per_tensor scope (0 elements, a frozen layer): its mean is as
   // good. Named after the one rule that has a guard, as its metric is.
   bool adacons_fallback = false;
+  // AdaScale's gain of the tensor's group, where gains are per group and scale
+  // the step.
+  double gain = std::numeric_limits<double>::quiet_NaN();
 };
 
 enum class DecisionKind : uint8_t {
@@ -68,6 +73,8 @@ struct Decision {
   std::vector<std::vector<int32_t>> equal_ranks;
   // Ranks whose micro_norm_squared_sum was not used (NoiseEstimate).
   std::vector<int32_t> small_sum_ranks;
+  // Ranks whose sum was not used since gains are per group.
+  std::vector<int32_t> unused_sum_ranks;
 
   // Coefficients per segment (1 if global, one per tensor if per_tensor): P
   // weights over all of `rows` (0 for excluded ones), clipping and 1/loss_scale
@@ -79,10 +86,15 @@ struct Decision {
   double step_factor = 1.0;    // of the step scale
   double learning_rate = 0.0;  // scheduled * step_factor
   double gain = 1.0;           // AdaScale's, measured whatever the step scale
-  double tau = 0.0;            // after this round
-  double clip_factor = 1.0;    // 1 when not clipped
-  double combined_norm = 0.0;  // ||w^T A|| over all tensors, after clipping
-  double sigma2 = 0.0, mu2 = 0.0;            // this round's, unclipped; or NaN
+  // StepScaleResult's.
+  double next_gain = std::numeric_limits<double>::quiet_NaN();
+  // Gain, and rate in the place of learning_rate, of each of
+  // StepScaleOptions::groups, where gains are per group and scale the step.
+  std::vector<double> group_gains, group_rates;
+  double tau = 0.0;                // after this round
+  double clip_factor = 1.0;        // 1 when not clipped
+  double combined_norm = 0.0;      // ||w^T A|| over all tensors, after clipping
+  double sigma2 = 0.0, mu2 = 0.0;  // this round's, unclipped; or NaN
   double sigma2_mean = 0.0, mu2_mean = 0.0;  // averaged
   bool finished = false;       // tau reached scale_invariant_iterations
   double orthogonality = 0.0;  // model-wise, from per-tensor Adasum results

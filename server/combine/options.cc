@@ -50,6 +50,15 @@ constexpr Name<OutlierAction> kOutlierActions[] = {
 constexpr Name<Averaging> kAveragings[] = {
     {Averaging::kDebiased, "debiased"},
     {Averaging::kPaper, "paper"},
+    {Averaging::kLagged, "lagged"},
+};
+constexpr Name<SmoothingPer> kSmoothingPers[] = {
+    {SmoothingPer::kRound, "round"},
+    {SmoothingPer::kBaselineBatch, "baseline_batch"},
+};
+constexpr Name<GainScope> kGainScopes[] = {
+    {GainScope::kGlobal, "global"},
+    {GainScope::kPerGroup, "per_group"},
 };
 constexpr Name<ScheduleKind> kSchedules[] = {
     {ScheduleKind::kConstant, "constant"},
@@ -165,11 +174,31 @@ void CheckOutliers(const OutlierOptions& outliers, FieldErrors* errors) {
                          "outliers.max_deviations", most, "finite and >= 1"));
 }
 
+// A floor by the present round's norms would let the gain depend on the very
+// gradient that it multiplies.
+void CheckLagged(const StepScaleOptions& scale, FieldErrors* errors) {
+  if (scale.averaging != Averaging::kLagged || scale.clip_before_average) {
+    return;
+  }
+  errors->Add(CheckField(scale.relative_floor == 0.0,
+                         "step_scale.relative_floor", scale.relative_floor,
+                         "0 with averaging \"lagged\" and "
+                         "clip_before_average: false, or clip_before_average: "
+                         "true"));
+}
+
 void CheckStepScale(const StepScaleOptions& scale, const Rule& rule,
                     FieldErrors* errors) {
   errors->Add(CheckField(scale.smoothing < 1.0, "step_scale.smoothing",
                          scale.smoothing,
-                         "< 1 (negative: max(1 - N/1000, 0))"));
+                         "< 1 (negative: max(1 - C/1000, 0), C the round's "
+                         "micro-gradients)"));
+  if (scale.smoothing_per == SmoothingPer::kBaselineBatch &&
+      scale.smoothing < 0.0) {
+    errors->Add(FieldError("step_scale.smoothing_per", "\"baseline_batch\"",
+                           "with step_scale.smoothing set, of which it is the "
+                           "power (0.999 for AdaptDL's averages)"));
+  }
   errors->Add(CheckField(IsFiniteAtLeast(scale.variance_floor, 0.0),
                          "step_scale.variance_floor", scale.variance_floor,
                          "finite and >= 0"));
@@ -180,6 +209,7 @@ void CheckStepScale(const StepScaleOptions& scale, const Rule& rule,
                          "step_scale.baseline_examples",
                          scale.baseline_examples,
                          "finite and >= 0 (0: count by accumulation)"));
+  CheckLagged(scale, errors);
   const bool measures_gain =
       scale.kind == StepScale::kAdascale || scale.kind == StepScale::kAdamscale;
   if (measures_gain && !rule.Has(kIsMean) && !scale.force) {
@@ -293,6 +323,16 @@ absl::StatusOr<Averaging> ParseAveraging(absl::string_view field,
   return Parse<Averaging>(kAveragings, field, name);
 }
 
+absl::StatusOr<SmoothingPer> ParseSmoothingPer(absl::string_view field,
+                                               absl::string_view name) {
+  return Parse<SmoothingPer>(kSmoothingPers, field, name);
+}
+
+absl::StatusOr<GainScope> ParseGainScope(absl::string_view field,
+                                         absl::string_view name) {
+  return Parse<GainScope>(kGainScopes, field, name);
+}
+
 absl::StatusOr<ScheduleKind> ParseScheduleKind(absl::string_view field,
                                                absl::string_view name) {
   return Parse<ScheduleKind>(kSchedules, field, name);
@@ -358,6 +398,10 @@ absl::Status CheckPipelining(const CombineOptions& options) {
     errors.Add(FieldError("step_scale.kind",
                           Quoted(StepScaleName(options.step_scale.kind)),
                           "with publish \"pipelined\": \"none\""));
+  }
+  if (options.step_scale.gain_scope != GainScope::kGlobal) {
+    errors.Add(FieldError("step_scale.gain_scope", "\"per_group\"",
+                          "with publish \"pipelined\": \"global\""));
   }
   return errors.status();
 }

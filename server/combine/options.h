@@ -16,7 +16,11 @@
 namespace agg {
 
 enum class StepScale : uint8_t { kNone, kLinear, kSqrt, kAdascale, kAdamscale };
-enum class Averaging : uint8_t { kDebiased, kPaper };
+enum class Averaging : uint8_t { kDebiased, kPaper, kLagged };
+// What `smoothing` is one factor of: a round, or a baseline batch.
+enum class SmoothingPer : uint8_t { kRound, kBaselineBatch };
+// Whose gain multiplies a learning rate: the model's, or the tensor group's.
+enum class GainScope : uint8_t { kGlobal, kPerGroup };
 enum class ScheduleKind : uint8_t {
   kConstant,
   kMultistep,
@@ -48,6 +52,10 @@ absl::StatusOr<OutlierAction> ParseOutlierAction(absl::string_view field,
                                                  absl::string_view name);
 absl::StatusOr<Averaging> ParseAveraging(absl::string_view field,
                                          absl::string_view name);
+absl::StatusOr<SmoothingPer> ParseSmoothingPer(absl::string_view field,
+                                               absl::string_view name);
+absl::StatusOr<GainScope> ParseGainScope(absl::string_view field,
+                                         absl::string_view name);
 absl::StatusOr<ScheduleKind> ParseScheduleKind(absl::string_view field,
                                                absl::string_view name);
 
@@ -77,9 +85,11 @@ struct StepScaleOptions {
   StepScale kind = StepScale::kNone;
   Averaging averaging = Averaging::kDebiased;
   bool clip_before_average = true;  // fairscale; false is AdaptDL's order
-  // EMA factor per round in [0, 1); negative takes max(1 - N/1000, 0), N the
-  // round's number of micro-gradients.
+  // EMA factor in [0, 1); negative takes max(1 - C/1000, 0), C the round's
+  // number of micro-gradients. Per kBaselineBatch a round of N baseline batches
+  // has the factor smoothing^N (AdaptDL, with 0.999).
   double smoothing = -1.0;
+  SmoothingPer smoothing_per = SmoothingPer::kRound;
   double variance_floor = 1e-6;  // absolute, as in the paper
   double relative_floor = 0.0;   // times the mean squared norm; 0 is off
   // Examples of one unit of the baseline batch; 0: every row counts as its
@@ -88,6 +98,10 @@ struct StepScaleOptions {
   // Multiply the learning rate of rules that are not means, too (refused
   // otherwise, server/combine/README.md 5.6).
   bool force = false;
+  // kPerGroup: averages, gain and learning rate for each of `groups`, the names
+  // of the job's tensor groups; the first one is "", of tensors in no group.
+  GainScope gain_scope = GainScope::kGlobal;
+  std::vector<std::string> groups;
 };
 
 // Evaluated at t = tau (adascale, adamscale) or the version.

@@ -43,11 +43,15 @@ bool IsSumTooSmall(const RowInfo& row, double norm_squared) {
          kRounding * row.accumulation * norm_squared;
 }
 
-// max(1 - N/1000, 0) unless given: by the number of micro-gradients, not by
+// max(1 - C/1000, 0) unless given: by the number of micro-gradients, not by
 // the scale (fairscale).
-double Smoothing(const StepScaleOptions& options, double num_micro) {
-  if (options.smoothing >= 0.0) return options.smoothing;
-  return std::max(1.0 - num_micro / 1000.0, 0.0);
+double Smoothing(const StepScaleOptions& options, const NoiseEstimate& noise) {
+  if (options.smoothing < 0.0) {
+    return std::max(1.0 - noise.num_micro / 1000.0, 0.0);
+  }
+  return options.smoothing_per == SmoothingPer::kBaselineBatch
+             ? std::pow(options.smoothing, noise.scale)
+             : options.smoothing;
 }
 
 // One value into its average. `count` includes it.
@@ -58,7 +62,8 @@ void Average(Averaging averaging, double smoothing, int64_t count,
     *weight = smoothing * *weight + (1.0 - smoothing);
     return;
   }
-  // The paper: a plain mean of the first 1/(1 - smoothing), then an EMA.
+  // The paper, lagged or not: a plain mean of the first 1/(1 - smoothing), then
+  // an EMA.
   const double num = static_cast<double>(count);
   const double keep =
       num < 1.0 / (1.0 - smoothing) ? (num - 1.0) / num : smoothing;
@@ -74,19 +79,69 @@ double Floor(const StepScaleOptions& options, const NoiseEstimate& noise) {
 
 // One round's estimate into both averages.
 void TakeSample(const StepScaleOptions& options, const NoiseEstimate& noise,
-                StepScaleState* state) {
+                GradientAverages* averages) {
+  if (std::isnan(noise.sigma2)) return;
   double sigma2 = noise.sigma2;
   double mu2 = noise.mu2;
   if (options.clip_before_average) {
     sigma2 = std::max(sigma2, Floor(options, noise));
     mu2 = std::max(mu2, 0.0);
   }
-  const double smoothing = Smoothing(options, noise.num_micro);
-  ++state->num_samples;
-  Average(options.averaging, smoothing, state->num_samples, sigma2,
-          &state->variance, &state->variance_weight);
-  Average(options.averaging, smoothing, state->num_samples, mu2,
-          &state->mean_squared, &state->mean_squared_weight);
+  const double smoothing = Smoothing(options, noise);
+  ++averages->num_samples;
+  Average(options.averaging, smoothing, averages->num_samples, sigma2,
+          &averages->variance, &averages->variance_weight);
+  Average(options.averaging, smoothing, averages->num_samples, mu2,
+          &averages->mean_squared, &averages->mean_squared_weight);
+}
+
+// What a gain is made of; NaN: there is none.
+struct Means {
+  double sigma2 = kNan, mu2 = kNan;
+};
+
+Means MeansOf(const StepScaleOptions& options, const NoiseEstimate& noise,
+              const GradientAverages& averages) {
+  if (!(averages.variance_weight > 0.0)) return {};
+  Means means = {averages.variance / averages.variance_weight,
+                 averages.mean_squared / averages.mean_squared_weight};
+  if (!options.clip_before_average) {
+    means.sigma2 = std::max(means.sigma2, Floor(options, noise));
+    means.mu2 = std::max(means.mu2, 0.0);
+  }
+  return means;
+}
+
+double GainOf(const Means& means, double scale) {
+  return std::isnan(means.sigma2)
+             ? 1.0
+             : AdascaleGain(means.sigma2, means.mu2, scale);
+}
+
+// Sums over those that there are.
+void AddTo(const Means& more, Means* sum) {
+  if (std::isnan(more.sigma2)) return;
+  if (std::isnan(sum->sigma2)) *sum = {0.0, 0.0};
+  sum->sigma2 += more.sigma2;
+  sum->mu2 += more.mu2;
+}
+
+// The averages before and after a round.
+struct Advanced {
+  Means before, after;
+};
+
+Advanced Advance(const StepScaleOptions& options, const NoiseEstimate& noise,
+                 GradientAverages* averages) {
+  Advanced advanced;
+  advanced.before = MeansOf(options, noise, *averages);
+  TakeSample(options, noise, averages);
+  advanced.after = MeansOf(options, noise, *averages);
+  return advanced;
+}
+
+bool IsLagged(const StepScaleOptions& options) {
+  return options.averaging == Averaging::kLagged;
 }
 
 double StepFactor(StepScale kind, double scale, double gain) {
@@ -105,7 +160,64 @@ double StepFactor(StepScale kind, double scale, double gain) {
   return 1.0;
 }
 
+// Keeps the averages of groups that are where they were.
+void PlaceGroups(const StepScaleOptions& options,
+                 std::vector<GroupAverages>* averages) {
+  averages->resize(options.groups.size());
+  for (size_t i = 0; i < averages->size(); ++i) {
+    GroupAverages& group = (*averages)[i];
+    if (group.name != options.groups[i]) group = GroupAverages();
+    group.name = options.groups[i];
+  }
+}
+
+// Rows as samples of their own, and who brought a sum that is not used for it.
+std::vector<RowInfo> WithoutSums(absl::Span<const RowInfo> rows,
+                                 std::vector<int32_t>* unused) {
+  std::vector<RowInfo> without(rows.begin(), rows.end());
+  for (RowInfo& row : without) {
+    if (BringsMicroSum(row)) unused->push_back(row.rank);
+    row.micro_norm_squared_sum.reset();
+  }
+  return without;
+}
+
+// Every group's averages, gain and factor; returns the sums of the averages.
+Advanced AdvanceGroups(const StepScaleOptions& options,
+                       absl::Span<const RowInfo> rows,
+                       absl::Span<const GramMatrix> groups,
+                       std::vector<GroupAverages>* averages,
+                       StepScaleResult* result) {
+  AGG_DCHECK(groups.size() == options.groups.size());
+  PlaceGroups(options, averages);
+  const std::vector<RowInfo> samples =
+      WithoutSums(rows, &result->unused_sum_ranks);
+  Advanced sum;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    double gain = 1.0;
+    const double scale = NumBaselineBatches(options, rows);
+    if (groups[i].num_rows() > 0) {
+      const NoiseEstimate noise = EstimateNoise(options, samples, groups[i]);
+      const Advanced group = Advance(options, noise, &(*averages)[i]);
+      gain = GainOf(IsLagged(options) ? group.before : group.after, scale);
+      AddTo(group.before, &sum.before);
+      AddTo(group.after, &sum.after);
+    }
+    if (!MeasuresGain(options.kind)) continue;
+    result->group_gains.push_back(gain);
+    result->group_factors.push_back(StepFactor(options.kind, scale, gain));
+  }
+  return sum;
+}
+
 }  // namespace
+
+double NumBaselineBatches(const StepScaleOptions& options,
+                          absl::Span<const RowInfo> rows) {
+  double num = 0.0;
+  for (const RowInfo& row : rows) num += Units(options, row);
+  return num;
+}
 
 NoiseEstimate EstimateNoise(const StepScaleOptions& options,
                             absl::Span<const RowInfo> rows,
@@ -157,26 +269,25 @@ double AdascaleGain(double sigma2, double mu2, double scale) {
 
 StepScaleResult AdvanceStepScale(const StepScaleOptions& options,
                                  absl::Span<const RowInfo> rows,
-                                 const GramMatrix& gram,
-                                 StepScaleState* state) {
+                                 const GramMatrix& gram, StepScaleState* state,
+                                 absl::Span<const GramMatrix> groups) {
   const NoiseEstimate noise = EstimateNoise(options, rows, gram);
   StepScaleResult result;
   result.sigma2 = noise.sigma2;
   result.mu2 = noise.mu2;
   result.small_sum_ranks = noise.small_sum_ranks;
-  if (!std::isnan(noise.sigma2)) TakeSample(options, noise, state);
-  if (state->variance_weight > 0.0) {
-    result.sigma2_mean = state->variance / state->variance_weight;
-    result.mu2_mean = state->mean_squared / state->mean_squared_weight;
-    if (!options.clip_before_average) {
-      result.sigma2_mean = std::max(result.sigma2_mean, Floor(options, noise));
-      result.mu2_mean = std::max(result.mu2_mean, 0.0);
-    }
-    result.gain =
-        AdascaleGain(result.sigma2_mean, result.mu2_mean, noise.scale);
+  Advanced averages = Advance(options, noise, state);
+  if (options.gain_scope == GainScope::kPerGroup) {
+    averages = AdvanceGroups(options, rows, groups, &state->groups, &result);
   } else {
-    result.sigma2_mean = result.mu2_mean = kNan;
+    state->groups.clear();
   }
+  const Means& used = IsLagged(options) ? averages.before : averages.after;
+  result.sigma2_mean = used.sigma2;
+  result.mu2_mean = used.mu2;
+  result.gain = GainOf(used, noise.scale);
+  result.next_gain =
+      IsLagged(options) ? GainOf(averages.after, noise.scale) : kNan;
   result.step_factor = StepFactor(options.kind, noise.scale, result.gain);
   state->tau += MeasuresGain(options.kind) ? result.gain : 1.0;
   return result;

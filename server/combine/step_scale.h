@@ -5,6 +5,7 @@
 #define AGG_SERVER_COMBINE_STEP_SCALE_H_
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -13,15 +14,26 @@
 
 namespace agg {
 
-// Averages of sigma^2 and mu^2 (server/combine/README.md 5.3), and tau.
+// Averages of sigma^2 and mu^2 (server/combine/README.md 5.3).
 // Debiased: biased EMAs and their weights; the averages are the quotients.
-// Paper: the averages themselves, weights 1. Nothing is reset or rescaled when
-// the number of workers changes: both are normalised to the baseline batch.
-struct StepScaleState {
+// Paper, lagged: the averages themselves, weights 1. Nothing is reset or
+// rescaled when the number of workers changes: both are normalised to the
+// baseline batch.
+struct GradientAverages {
   double variance = 0.0, variance_weight = 0.0;
   double mean_squared = 0.0, mean_squared_weight = 0.0;
   int64_t num_samples = 0;
-  double tau = 0.0;  // scale-invariant iterations so far
+};
+
+// Those of one tensor group.
+struct GroupAverages : GradientAverages {
+  std::string name;
+};
+
+// The model's averages, each group's where gains are per group, and tau.
+struct StepScaleState : GradientAverages {
+  double tau = 0.0;                   // scale-invariant iterations so far
+  std::vector<GroupAverages> groups;  // as StepScaleOptions::groups, or empty
 };
 
 // One round's unbiased estimates. Row i stands for n_i baseline batches, N =
@@ -55,13 +67,30 @@ double AdascaleGain(double sigma2, double mu2, double scale);
 struct StepScaleResult {
   double sigma2 = 0.0, mu2 = 0.0;            // this round's, unclipped; or NaN
   double sigma2_mean = 0.0, mu2_mean = 0.0;  // as in the gain; NaN before any
-  double gain = 1.0;                     // AdaScale's, whatever the step scale
-  double step_factor = 1.0;              // on the learning rate
+  double gain = 1.0;  // AdaScale's, whatever the step scale
+  // The gain of a next round of as many baseline batches, if it is known before
+  // that round (lagged), else NaN.
+  double next_gain = 0.0;
+  double step_factor = 1.0;  // on the learning rate
+  // Gains and factors of the groups; empty unless gains are per group and the
+  // step scale uses them. 1 for a group without tensors or averages.
+  std::vector<double> group_gains;
+  std::vector<double> group_factors;
   std::vector<int32_t> small_sum_ranks;  // NoiseEstimate's
+  // Ranks whose sums were not used since gains are per group.
+  std::vector<int32_t> unused_sum_ranks;
 };
 
 // Takes an applied round into *state: averages where there is an estimate, and
-// tau, which grows by the gain (adascale, adamscale) or by 1.
+// tau, which grows by the gain (adascale, adamscale) or by 1. The gain is of
+// the averages with this round (debiased, paper) or before it (lagged).
+//
+// Per group, `groups` has the Gram matrix of each of the options' groups, and
+// one without rows for a group without tensors. Each group has averages of its
+// own, without micro sums, which are of all tensors; sigma2_mean and mu2_mean
+// are the sums over the groups, and the gain is that of the sums (fairscale,
+// AdaptDL). The model's own averages go on beside them. Averages of groups that
+// the options do not have in this place begin anew.
 //
 // Floors: sigma2 >= max(variance_floor, relative_floor * mean squared norm),
 // mu2 >= 0, before averaging (fairscale) or after it (AdaptDL). Without an
@@ -72,7 +101,13 @@ struct StepScaleResult {
 // Adam's preconditioning, which rows do not have.
 StepScaleResult AdvanceStepScale(const StepScaleOptions& options,
                                  absl::Span<const RowInfo> rows,
-                                 const GramMatrix& gram, StepScaleState* state);
+                                 const GramMatrix& gram, StepScaleState* state,
+                                 absl::Span<const GramMatrix> groups = {});
+
+// N: the baseline batches that these rows stand for. It does not depend on
+// their values.
+double NumBaselineBatches(const StepScaleOptions& options,
+                          absl::Span<const RowInfo> rows);
 
 // Whether tau grows by the gain and schedules are evaluated at tau.
 bool MeasuresGain(StepScale kind);

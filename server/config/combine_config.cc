@@ -112,12 +112,23 @@ void ReadOutliers(const v1::JobConfig& config, ConfigFields* fields,
                ParseOutlierAction, &options->action);
 }
 
-void ReadStepScale(const v1::StepScaleConfig& config, ConfigFields* fields,
+void ReadStepScale(const v1::JobConfig& job, ConfigFields* fields,
                    StepScaleOptions* options) {
+  const v1::StepScaleConfig& config = job.step_scale();
   fields->Name("step_scale.kind", StepScaleName(options->kind), ParseStepScale,
                &options->kind);
   fields->Name("step_scale.averaging", "debiased", ParseAveraging,
                &options->averaging);
+  fields->Name("step_scale.smoothing_per", "round", ParseSmoothingPer,
+               &options->smoothing_per);
+  fields->Name("step_scale.gain_scope", "global", ParseGainScope,
+               &options->gain_scope);
+  if (options->gain_scope == GainScope::kPerGroup) {
+    options->groups = {""};
+    for (const v1::GroupConfig& group : job.groups()) {
+      options->groups.push_back(group.name());
+    }
+  }
   fields->Switch("step_scale.clip_before_average",
                  &options->clip_before_average);
   // Left out, it stays negative: "by the number of micro-gradients".
@@ -191,7 +202,7 @@ void ReadCombination(v1::JobConfig* config, CombineOptions* options,
                  config->mutable_shadow_rules(i), errors));
   }
   ReadOutliers(*config, &fields, &options->outliers, errors);
-  ReadStepScale(config->step_scale(), &fields, &options->step_scale);
+  ReadStepScale(*config, &fields, &options->step_scale);
   ReadSchedule(config->learning_rate(), config->optimizer().kind() != "none",
                &fields, &options->schedule, errors);
   fields.Number("clip_norm", &options->clip_norm);

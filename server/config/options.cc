@@ -230,6 +230,40 @@ void ReadFormulas(v1::JobConfig* config, ServerOptions* options,
   }
 }
 
+// Adam's moments begin anew where the number of baseline batches changes: any
+// late row would be such a change where rounds close without it.
+void ReadMoments(const v1::JobConfig& config, ConfigFields* fields,
+                 CoordinatorOptions* job, FieldErrors* errors) {
+  fields->Choice("step_scale.reset_moments",
+                 {{"never", false}, {"on_scale_change", true}},
+                 &job->reset_moments);
+  if (!job->reset_moments) return;
+  const auto refuse = [errors](const char* field, const std::string& value,
+                               const char* allowed) {
+    errors->Add(FieldError(
+        field, value,
+        absl::StrCat("with step_scale.reset_moments \"on_scale_change\": ",
+                     allowed)));
+  };
+  const std::string& kind = config.optimizer().kind();
+  if (kind != "adam" && kind != "adamw") {
+    refuse("optimizer.kind", Quoted(kind), "\"adam\", \"adamw\"");
+  }
+  if (config.quorum() != 0) {
+    refuse("quorum", absl::StrCat(config.quorum()), "0");
+  }
+  if (config.round_timeout_seconds() != 0.0) {
+    refuse("round_timeout_seconds",
+           absl::StrCat(config.round_timeout_seconds()), "0");
+  }
+  if (config.round_timeout_mad() != 0.0) {
+    refuse("round_timeout_mad", absl::StrCat(config.round_timeout_mad()), "0");
+  }
+  if (config.publish() == "pipelined") {
+    refuse("publish", "\"pipelined\"", "\"atomic\"");
+  }
+}
+
 // Whether each part has a copy at the next shard: the coordinator and the shard
 // need to know of it.
 void ReadReplication(const v1::JobConfig& config, ConfigFields* fields,
@@ -366,6 +400,7 @@ ServerOptions Read(v1::JobConfig* config, FieldErrors* errors) {
   if (job->pipelined && errors->empty()) {
     CheckPipelined(*config, options, errors);
   }
+  ReadMoments(*config, &fields, job, errors);
   options.shard.pipelined = job->pipelined;
   // Waves are about as early.
   options.shard.early_gram = !job->pipelined;

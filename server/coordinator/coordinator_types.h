@@ -127,6 +127,8 @@ struct CoordinatorOptions {
   CheckpointOptions checkpoint;
   CombineOptions combine;
   OptimizerOptions optimizer;
+  // Moments begin anew where the number of baseline batches changes.
+  bool reset_moments = false;
   float weight_decay = 0.0f;
   std::vector<std::pair<std::string, float>> group_weight_decay;
 };

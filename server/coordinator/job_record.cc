@@ -72,13 +72,39 @@ void MemoryFields(V* v, std::vector<RuleState>* segments) {
 }
 
 template <typename V>
+void AveragesFields(V* v, GradientAverages* averages) {
+  v->Field("variance", &averages->variance);
+  v->Field("variance_weight", &averages->variance_weight);
+  v->Field("mean_squared", &averages->mean_squared);
+  v->Field("mean_squared_weight", &averages->mean_squared_weight);
+  v->Field("num_samples", &averages->num_samples);
+}
+
+template <typename V>
 void StepScaleFields(V* v, StepScaleState* state) {
-  v->Field("variance", &state->variance);
-  v->Field("variance_weight", &state->variance_weight);
-  v->Field("mean_squared", &state->mean_squared);
-  v->Field("mean_squared_weight", &state->mean_squared_weight);
-  v->Field("num_samples", &state->num_samples);
+  AveragesFields(v, state);
   v->Field("tau", &state->tau);
+  if (!v->There("groups", !state->groups.empty())) return;
+  v->List("groups", &state->groups, [](auto* v, GroupAverages* group) {
+    v->Field("name", &group->name);
+    AveragesFields(v, group);
+  });
+}
+
+// The averages of the groups that this job has, found by their names.
+StepScaleState CarriedScale(const StepScaleState& before,
+                            const StepScaleOptions& now) {
+  StepScaleState state = before;
+  state.groups.clear();
+  for (const std::string& name : now.groups) {
+    GroupAverages& group = state.groups.emplace_back();
+    const auto known =
+        std::find_if(before.groups.begin(), before.groups.end(),
+                     [&](const auto& other) { return other.name == name; });
+    if (known != before.groups.end()) group = *known;
+    group.name = name;
+  }
+  return state;
 }
 
 template <typename V>
@@ -140,6 +166,11 @@ void RecordFields(V* v, JobRecord* record) {
   v->Field("line", &record->line);
   v->Field("started", &record->started);
   v->Field("num_steps", &record->num_steps);
+  if (v->There("num_batches", record->num_batches != 0.0)) {
+    v->Field("num_batches", &record->num_batches);
+    v->Check(IsFinitePositive(record->num_batches), "num_batches",
+             absl::StrCat(record->num_batches), "finite and > 0");
+  }
   v->Object("rule", [&](auto* v) { RuleFields(v, &record->rule); });
   MemoryFields(v, &record->state.rule);
   std::vector<Shadow> shadows = ShadowsOf(*record);
@@ -208,7 +239,7 @@ absl::StatusOr<JobRecord> ParseJobRecord(absl::string_view text) {
 CombineState StateToGoOnWith(const JobRecord& record, const CombineOptions& now,
                              size_t num_tensors) {
   CombineState state;
-  state.step_scale = record.state.step_scale;
+  state.step_scale = CarriedScale(record.state.step_scale, now.step_scale);
   state.rule = Carried(record.rule, now.rule, record.state.rule, num_tensors);
   // Shadows are known by their places: the configuration has no names for them.
   for (size_t i = 0; i < now.shadow_rules.size(); ++i) {

@@ -30,8 +30,12 @@ struct JobRecord {
   // The epoch of the last seed, or of a person's word to go on from another
   // checkpoint: where the job's line begins. 0: not known.
   uint64_t line = 0;
-  bool started = false;   // enough workers have been in once
-  int64_t num_steps = 0;  // applied, for the optimizer's bias correction
+  bool started = false;  // enough workers have been in once
+  // Applied since the optimizer's state was new, for its bias correction.
+  int64_t num_steps = 0;
+  // Baseline batches of the last applied round, where the optimizer's moments
+  // begin anew with another number of them; 0: not known.
+  double num_batches = 0.0;
   // The combination that has left `state`: rules, scopes, AdaCons' options. The
   // configuration decides the rest.
   RuleOptions rule;

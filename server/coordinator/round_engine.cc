@@ -25,6 +25,7 @@
 #include "server/combine/gram_matrix.h"
 #include "server/combine/outliers.h"
 #include "server/combine/rule_table.h"
+#include "server/combine/step_scale.h"
 #include "server/coordinator/job_record.h"
 #include "server/round/shard_peer.h"
 
@@ -299,6 +300,7 @@ absl::StatusOr<RoundReport> RoundEngine::Run(
   // may leave shards with different parameters: the epoch is over (P9).
   report.applied = report.decision.kind == DecisionKind::kApply;
   if (!report.applied) report.message = report.decision.skip_reason;
+  CompareBatches(&report);
   SetNextRecord(report);
   absl::Status status =
       report.applied ? Step(&report) : PrepareUnchanged(report);
@@ -606,6 +608,7 @@ std::vector<int32_t> RoundEngine::AllTensors() const {
 absl::Status RoundEngine::Compact(GramSums* sums) {
   AGG_ASSIGN_OR_RETURN(std::vector<GramMatrix> grams, sums->Take());
   input_ = CompactRound(row_infos_, closed_, std::move(grams));
+  input_.group_of_tensor = group_of_tensor_;
   JudgeOutliers(combine_.outliers, &input_);
   return absl::OkStatus();
 }
@@ -624,6 +627,25 @@ absl::Status RoundEngine::Compensate(const std::vector<int>& tensors) {
 // What a RoundEngine keeps between rounds: for a new epoch, for the record, and
 // the seed.
 
+namespace {
+
+// Each tensor's place among `groups`; none if there are no groups. A group that
+// is not configured is refused by the shards.
+std::vector<int32_t> GroupPlaces(const Manifest& manifest,
+                                 const std::vector<std::string>& groups) {
+  std::vector<int32_t> places;
+  if (groups.empty()) return places;
+  for (const TensorSpec& tensor : manifest.tensors) {
+    const auto found = std::find(groups.begin(), groups.end(), tensor.group);
+    places.push_back(found == groups.end()
+                         ? 0
+                         : static_cast<int32_t>(found - groups.begin()));
+  }
+  return places;
+}
+
+}  // namespace
+
 absl::Status RoundEngine::Reset(uint64_t epoch, const Manifest& manifest) {
   AGG_DCHECK(ValidateManifest(manifest).ok());
   AGG_ASSIGN_OR_RETURN(ShardPlan plan, MakeShardPlan(manifest, peers_->size()));
@@ -632,6 +654,7 @@ absl::Status RoundEngine::Reset(uint64_t epoch, const Manifest& manifest) {
   manifest_ = manifest;
   plan_ = std::move(plan);
   waves_ = MakeWaves(manifest);
+  group_of_tensor_ = GroupPlaces(manifest, combine_.step_scale.groups);
   tensors_of_shard_.assign(plan_.slices_of_shard.size(), {});
   for (size_t shard = 0; shard < plan_.slices_of_shard.size(); ++shard) {
     std::vector<int32_t>& tensors = tensors_of_shard_[shard];
@@ -648,6 +671,8 @@ absl::Status RoundEngine::Reset(uint64_t epoch, const Manifest& manifest) {
   }
   words_.tensors = std::move(names);
   num_steps_ = 0;
+  num_batches_ = 0.0;
+  renews_state_ = false;
   state_ = CombineState();
   rule_before_.clear();
   input_ = CompactedRound();
@@ -663,19 +688,48 @@ void RoundEngine::BeginEpoch(uint64_t epoch) {
 
 void RoundEngine::Restore(const JobRecord& record, const CombineOptions& now) {
   num_steps_ = record.num_steps;
+  num_batches_ = options_.reset_moments ? record.num_batches : 0.0;
   combine_ = now;
   state_ = StateToGoOnWith(record, now, manifest_.tensors.size());
 }
 
 void RoundEngine::FillRecord(JobRecord* record) const {
   record->num_steps = num_steps_;
+  record->num_batches = num_batches_;
   record->rule = combine_.rule;
   record->shadow_rules = combine_.shadow_rules;
   record->state = state_;
 }
 
+namespace {
+
+// Whether two numbers of baseline batches are the same but for rounding
+// (numpy's isclose, by which AdaptDL compares).
+bool IsSameScale(double a, double b) { return std::abs(a - b) <= 1e-5 * b; }
+
+}  // namespace
+
+// All committed rows count, so that one with a NaN is no change of scale.
+void RoundEngine::CompareBatches(RoundReport* report) {
+  renews_state_ = false;
+  report->num_batches = NumBaselineBatches(combine_.step_scale, row_infos_);
+  if (!options_.reset_moments || !report->applied || num_batches_ == 0.0) {
+    return;
+  }
+  if (IsSameScale(report->num_batches, num_batches_)) return;
+  renews_state_ = true;
+  report->moments_of = num_batches_;
+}
+
+void RoundEngine::CountSteps(const RoundReport& report, int64_t* num_steps,
+                             double* num_batches) const {
+  if (!report.applied) return;
+  *num_steps = (report.moments_of.has_value() ? 0 : *num_steps) + 1;
+  if (options_.reset_moments) *num_batches = report.num_batches;
+}
+
 void RoundEngine::Advance(RoundReport* report) {
-  if (report->applied) ++num_steps_;
+  CountSteps(*report, &num_steps_, &num_batches_);
   rule_before_ = std::move(state_.rule);
   state_ = std::exchange(report->decision.next_state, CombineState());
 }
@@ -691,7 +745,7 @@ void RoundEngine::SetNextRecord(const RoundReport& report) {
   if (!options_.replicated || make_record_ == nullptr) return;
   JobRecord record;
   FillRecord(&record);
-  if (report.applied) ++record.num_steps;
+  CountSteps(report, &record.num_steps, &record.num_batches);
   record.state = report.decision.next_state;
   next_record_ = std::make_shared<const std::string>(
       make_record_(report, std::move(record)));
@@ -744,7 +798,10 @@ void RoundEngine::FillScalars(const Decision& decision, StepPlan* step) const {
   step->per_tensor = decision.per_tensor;
   step->excluded_ranks = decision.excluded_ranks;
   step->learning_rate = decision.learning_rate;
-  step->step = num_steps_ + 1;  // bias correction counts applied steps only
+  step->group_rates = decision.group_rates;
+  // Bias correction counts applied steps only.
+  step->step = (renews_state_ ? 0 : num_steps_) + 1;
+  step->renews_state = renews_state_;
 }
 
 void RoundEngine::AddReplicaPlan(const Decision& decision,

@@ -340,6 +340,11 @@ class RoundEngine {
   // Prepares a skipped round, too, if there is replication; else does nothing.
   absl::Status PrepareUnchanged(const RoundReport& report);
   void SetNextRecord(const RoundReport& report);
+  // Says in *report whether the optimizer's moments begin anew with it.
+  void CompareBatches(RoundReport* report);
+  // What is counted after this round.
+  void CountSteps(const RoundReport& report, int64_t* num_steps,
+                  double* num_batches) const;
   // The round is published: what rules remember moves on.
   void Advance(RoundReport* report);
   // Mean over the rows but incomplete ones that came with a finite loss,
@@ -360,7 +365,11 @@ class RoundEngine {
   // Tensors of which each shard has slices, by ordinal, ascending.
   std::vector<std::vector<int32_t>> tensors_of_shard_;
   std::vector<Wave> waves_;
-  int64_t num_steps_ = 0;  // applied
+  std::vector<int32_t> group_of_tensor_;  // CompactedRound's
+  int64_t num_steps_ = 0;  // applied since the optimizer's state was new
+  // Baseline batches of the last applied round; 0: not known, or moments stay.
+  double num_batches_ = 0.0;
+  bool renews_state_ = false;  // the round in execution
   // State before the round in execution. Shadow rules' states are the
   // reporter's.
   CombineState state_;

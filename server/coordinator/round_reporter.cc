@@ -148,6 +148,15 @@ std::string DescribeSmallSums(const std::vector<int32_t>& ranks) {
       "divided by accumulation, multiply the sum by accumulation^2");
 }
 
+std::string DescribeUnusedSums(const std::vector<int32_t>& ranks) {
+  if (ranks.empty()) return "";
+  return absl::StrCat(
+      "the norm_squared_sum of ranks ", absl::StrJoin(ranks, ","),
+      " is of all tensors together and was not used for the gains of groups "
+      "(step_scale.gain_scope \"per_group\"): each row counts there as one "
+      "sample");
+}
+
 // What was done other than plainly applying the rule.
 std::string Remarks(const RoundReport& report) {
   const Decision& decision = report.decision;
@@ -176,6 +185,11 @@ std::string Remarks(const RoundReport& report) {
   add(DescribeOutliers(decision.outliers));
   add(DescribeEqualRows(report));
   add(DescribeSmallSums(decision.small_sum_ranks));
+  add(DescribeUnusedSums(decision.unused_sum_ranks));
+  if (report.moments_of.has_value()) {
+    add(absl::StrCat("the optimizer's moments began anew: ", report.num_batches,
+                     " baseline batches after ", *report.moments_of));
+  }
   if (decision.compensated) remarks.push_back("used compensated Grams");
   if (decision.short_of_rows) {
     remarks.push_back(

@@ -248,8 +248,8 @@ std::string SkippedRun::FailureText() const {
 namespace {
 
 // Whether outliers, too few rows to judge them or for Krum, an external rule's
-// fallback, or what narrowing loses are all there is to say. Skipped rounds
-// have their own count, SkippedRun.
+// fallback, sums that are not used, or what narrowing loses are all there is to
+// say. Skipped rounds have their own count, SkippedRun.
 bool IsUsual(const RoundReport& report) {
   const Decision& decision = report.decision;
   const OutlierReport& outliers = decision.outliers;
@@ -258,7 +258,8 @@ bool IsUsual(const RoundReport& report) {
          (outliers.too_few_rows || !outliers.rows.empty() ||
           decision.short_of_rows || report.narrowed.worth_saying() ||
           !decision.external_fallback.empty() ||
-          !decision.small_sum_ranks.empty()) &&
+          !decision.small_sum_ranks.empty() ||
+          !decision.unused_sum_ranks.empty()) &&
          !report.says_equal_rows && !report.not_finite.has_value() &&
          decision.excluded_ranks.size() == num_excluded &&
          !decision.compensated && !decision.adacons_fallback;

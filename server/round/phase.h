@@ -77,10 +77,11 @@ struct StepPlan {
   std::vector<double> coefficients;
   std::vector<int32_t> excluded_ranks;  // their rows are in no sum
   double learning_rate = 0.0;
-  int64_t step = 1;          // 1-based count of applied steps in the epoch
-  std::vector<float> trust;  // for each of `tensors`; empty: 1
-  // Other tensors stay as they are: `tensors` are not all of the shard's, and
-  // none of them means none. Set by the shard.
+  std::vector<double> group_rates;  // in its place, by GroupOptions::place
+  int64_t step = 1;  // 1-based, of applied ones since the state was new
+  bool renews_state = false;  // makes the optimizer's state new before it
+  std::vector<float> trust;   // for each of `tensors`; empty: 1
+  // No `tensors` are none, and all others stay as they are. Set by the shard.
   bool partial = false;
 };
 

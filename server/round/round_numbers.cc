@@ -4,6 +4,7 @@
 #include "server/round/round_numbers.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -45,6 +46,15 @@ double UsefulWorkers(const RoundReport& report) {
   return critical < 1.0 ? 1.0 : critical;  // NaN stays
 }
 
+// NaN without any: fmin passes over those of tensors that have none.
+double LeastGroupGain(const RoundReport& report) {
+  double least = std::numeric_limits<double>::quiet_NaN();
+  for (const SegmentReport& tensor : report.decision.tensors) {
+    least = std::fmin(least, tensor.gain);
+  }
+  return least;
+}
+
 // Name, unit, help, value, {metric, page, tile, report, trace, step}. Names in
 // the braces that are not the number's own are older than the table and stay,
 // since dashboards and scripts know them.
@@ -73,6 +83,21 @@ constexpr RoundNumber kNumbers[] = {
      "AdaScale's gain: one-worker steps that this round was worth.",
      RoundValue(&Decision::gain),
      {"gain_ratio", kByName, kByName, "final gain", kByName, kByName}},
+    {"next_gain",
+     "ratio",
+     "Gain of the next round with as many baseline batches, where it is known "
+     "before: with averaging \"lagged\".",
+     RoundValue(&Decision::next_gain),
+     {"next_gain_ratio", nullptr, nullptr, nullptr, nullptr, kByName}},
+    {"group_gain",
+     "ratio",
+     "Gain of the tensor's group, where gains are per group; tensor=\"\" is "
+     "the "
+     "least of all.",
+     RoundValue(LeastGroupGain),
+     {"group_gain_ratio", nullptr, nullptr, nullptr, nullptr, nullptr},
+     SetBy::kApplied,
+     &SegmentReport::gain},
     {"loss",
      "",
      "Mean training loss that the workers sent, by examples.",

@@ -105,6 +105,10 @@ struct RoundReport {
   NarrowedVersion narrowed;                       // likewise
   // Whether the message names decision.equal_ranks: once in a while is enough.
   bool says_equal_rows = false;
+  double num_batches = 0.0;  // baseline batches of the committed rows
+  // Number of them in the last applied round, where the optimizer's moments
+  // began anew since this round has another one.
+  std::optional<double> moments_of;
   double loss = 0.0;  // mean over rows that sent one, by examples; or NaN
   Decision decision;  // next_state is empty here
   RoundStatistics statistics;

@@ -17,6 +17,7 @@ struct GroupOptions {
   std::string name;
   float learning_rate_factor = 1.0f;
   float weight_decay = 0.0f;
+  int32_t place = 0;  // in StepPlan::group_rates; 0: of tensors in no group
 };
 
 // What a shard may allocate, in bytes. 0: unlimited.

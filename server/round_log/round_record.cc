@@ -38,10 +38,10 @@ const FieldDescriptor* OwnField(const RoundNumber& number) {
 void LogNumber(const RoundNumber& number, double value,
                v1::RoundLogRecord* record) {
   const FieldDescriptor* field = OwnField(number);
-  if (field == nullptr) {
-    (*record->mutable_numbers())[number.name] = value;
-  } else {
+  if (field != nullptr) {
     record->GetReflection()->SetDouble(record, field, value);
+  } else if (!std::isnan(value)) {  // what is not there is read as NaN
+    (*record->mutable_numbers())[number.name] = value;
   }
 }
 

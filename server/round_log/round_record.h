@@ -31,6 +31,7 @@ struct RunDescription {
 // Writes `value` into `*record`: into the field that is called as the number
 // is, for those that proto/round_log.proto gives one, else into `numbers`. So
 // existing logs and readers stay as they are, and a new number needs no field.
+// A NaN is left out of `numbers`, where it is what a missing one is read as.
 void LogNumber(const RoundNumber& number, double value,
                v1::RoundLogRecord* record);
 

@@ -336,7 +336,9 @@ void Fields(A& ar, MessageOf<A, v1::StepPlan> m, ValueOf<A, StepPlan> v) {
   AGG_FIELD(per_tensor, v.per_tensor);
   AGG_LIST(excluded_ranks, v.excluded_ranks);
   AGG_FIELD(learning_rate, v.learning_rate);
+  AGG_LIST(group_rates, v.group_rates);
   AGG_FIELD(step, v.step);
+  AGG_FIELD(renews_state, v.renews_state);
 }
 
 template <typename A>

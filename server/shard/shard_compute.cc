@@ -496,6 +496,11 @@ absl::Status ShardCompute::WriteVersion(const std::vector<RoundRow>* rows,
     filled.request.snapshot_deferred = &deferral->deferred;
     filled.request.snapshot_on_demand = deferral->on_demand;
   }
+  if (step.renews_state) {
+    status = RenewState(options_.optimizer, backend_, store_->state0(),
+                        store_->state1());
+    if (!status.ok()) return status;
+  }
   store_->BeginMaster();
   status = rows == nullptr ? backend_->Step(filled.request)
                            : backend_->Update(filled.request);

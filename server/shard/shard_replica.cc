@@ -296,6 +296,10 @@ absl::Status ShardReplica::StepArrays(const StepPlan& step) {
   request.state0 = arrays_[1].get();
   request.state1 = arrays_[2].get();
   request.combined = incoming_.get();
+  if (step.renews_state) {
+    AGG_RETURN_IF_ERROR(RenewState(options_.optimizer, backend_,
+                                   arrays_[1].get(), arrays_[2].get()));
+  }
   return backend_->Step(request);
 }
 

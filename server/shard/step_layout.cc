@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "server/base/process_memory.h"
 #include "server/base/status_macros.h"
 
 namespace agg {
@@ -24,6 +25,18 @@ absl::Status CheckSizes(const StepPlan& step, size_t num_rows,
       "step has ", step.coefficients.size(), " coefficients and ",
       step.trust.size(), " trust ratios for ", segments, " segments, ",
       num_rows, " rows and ", num_tensors, " tensors"));
+}
+
+// Before the group's own factor.
+absl::StatusOr<double> RateOf(const StepPlan& step, const GroupOptions& group) {
+  if (step.group_rates.empty()) return step.learning_rate;
+  const size_t place = static_cast<size_t>(group.place);
+  if (place < step.group_rates.size()) return step.group_rates[place];
+  return absl::InvalidArgumentError(absl::StrCat(
+      "step has learning rates of ", step.group_rates.size(),
+      " groups; allowed: none, or one for each group of the configuration and "
+      "one for tensors in none, among them ",
+      group.place, ", \"", group.name, "\""));
 }
 
 }  // namespace
@@ -70,6 +83,7 @@ absl::StatusOr<std::vector<GroupOptions>> GroupsOf(const ShardOptions& options,
             "\"; allowed: a name in the config's `groups`, or none"));
       }
       group = *found;
+      group.place = static_cast<int32_t>(found - options.groups.begin()) + 1;
     }
     groups.push_back(std::move(group));
   }
@@ -105,8 +119,9 @@ absl::StatusOr<std::vector<UpdateRange>> StepRanges(
     range.range = layout.ranges[i];
     range.coefficients =
         coefficients.subspan(step.per_tensor ? place * num_kept : 0, num_kept);
+    AGG_ASSIGN_OR_RETURN(const double rate, RateOf(step, group));
     range.learning_rate = static_cast<float>(
-        step.learning_rate * static_cast<double>(group.learning_rate_factor));
+        rate * static_cast<double>(group.learning_rate_factor));
     range.weight_decay = group.weight_decay;
     range.trust = step.trust.empty() ? 1.0f : step.trust[place];
     ranges.push_back(range);
@@ -118,9 +133,25 @@ StepPlan WithoutRows(const StepPlan& step) {
   StepPlan without;
   without.tensors = step.tensors;
   without.learning_rate = step.learning_rate;
+  without.group_rates = step.group_rates;
   without.step = step.step;
+  without.renews_state = step.renews_state;
   without.trust = step.trust;
   return without;
+}
+
+absl::Status RenewState(const OptimizerOptions& optimizer, Backend* backend,
+                        Buffer* state0, Buffer* state1) {
+  std::vector<float> values;
+  for (Buffer* const state : {state0, state1}) {
+    if (state == nullptr) continue;
+    const int64_t num_values = state->num_bytes() / 4;
+    AGG_RETURN_IF_ERROR(TryResize(num_values, &values));
+    values.assign(values.size(),
+                  state == state0 ? InitialState0(optimizer) : 0.0f);
+    AGG_RETURN_IF_ERROR(backend->Write(values, state));
+  }
+  return absl::OkStatus();
 }
 
 std::vector<size_t> KeptRows(const StepPlan& step,

@@ -46,6 +46,12 @@ absl::StatusOr<std::vector<UpdateRange>> StepRanges(
 // The step without what is about rows: for Backend::Step.
 StepPlan WithoutRows(const StepPlan& step);
 
+// Makes an optimizer's state arrays what they are before its first step; null:
+// there is no such array. Takes memory for one array meanwhile.
+// RESOURCE_EXHAUSTED: there is none; else the backend's errors.
+absl::Status RenewState(const OptimizerOptions& optimizer, Backend* backend,
+                        Buffer* state0, Buffer* state1);
+
 // Positions of the rows that are in the sum. An excluded row holds a value that
 // is not finite: it must not be multiplied, not even by zero.
 std::vector<size_t> KeptRows(const StepPlan& step,

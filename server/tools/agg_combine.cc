@@ -58,6 +58,7 @@ struct Names {
   std::string outlier_action = "exclude";
   std::string step_scale = "none";
   std::string averaging = "debiased";
+  std::string smoothing_per = "round";
 };
 
 // Which numbers make sense, ValidateCombineOptions says.
@@ -161,15 +162,22 @@ std::vector<Flag> StepScaleFlags(Names* names, StepScaleOptions* scale) {
   return {
       {"--step_scale", "none|linear|sqrt|adascale|adamscale", "default: none",
        TextValue(&names->step_scale)},
-      {"--averaging", "debiased|paper", "default: debiased",
+      {"--averaging", "debiased|paper|lagged",
+       "default: debiased; lagged takes a step into the averages after its "
+       "gain",
        TextValue(&names->averaging)},
       {"--clip_before_average", "",
        "clip estimates before averaging (fairscale; the default) or, =false, "
        "after (AdaptDL)",
        SwitchValue(&scale->clip_before_average)},
       {"--smoothing", "FACTOR",
-       "of averages, [0, 1); default: negative, which is max(1 - N/1000, 0)",
+       "of averages, [0, 1); default: negative, which is max(1 - C/1000, 0), C "
+       "the step's micro-gradients",
        Number(&scale->smoothing)},
+      {"--smoothing_per", "round|baseline_batch",
+       "baseline_batch: a step of N baseline batches has FACTOR^N (AdaptDL, "
+       "with 0.999); default: round",
+       TextValue(&names->smoothing_per)},
       {"--variance_floor", "FLOOR", "least sigma^2; default 1e-6",
        Number(&scale->variance_floor)},
       {"--relative_floor", "FLOOR",
@@ -260,6 +268,8 @@ absl::Status TakeNames(const Names& names, CombineOptions* combine) {
        &combine->step_scale.kind, &status);
   Take(ParseAveraging("--averaging", names.averaging),
        &combine->step_scale.averaging, &status);
+  Take(ParseSmoothingPer("--smoothing_per", names.smoothing_per),
+       &combine->step_scale.smoothing_per, &status);
   return status;
 }
 

@@ -204,9 +204,10 @@ void ScaleState(int exponent, CombineState* state) {
   for (RuleState& rule : state->rule) {
     for (double& value : rule.values) value = std::ldexp(value, exponent);
   }
-  StepScaleState& scale = state->step_scale;
-  scale.variance = std::ldexp(scale.variance, 2 * exponent);
-  scale.mean_squared = std::ldexp(scale.mean_squared, 2 * exponent);
+  // One tensor is no group: its averages are the model's.
+  GradientAverages& averages = state->step_scale;
+  averages.variance = std::ldexp(averages.variance, 2 * exponent);
+  averages.mean_squared = std::ldexp(averages.mean_squared, 2 * exponent);
 }
 
 absl::StatusOr<std::vector<int64_t>> PerRow(absl::string_view name,

@@ -41,6 +41,7 @@ class Run:
       learning_rate: fields of LearningRateConfig, which the server follows, or,
         with push="delta", each rank.
       step_scale: of StepScaleConfig's kind.
+      averaging: of StepScaleConfig; "" is the server's default.
       scale_invariant_iterations: 0 is no end.
       adacons: fields of CombinationConfig.AdaCons.
       random_labels: so many ranks, the first ones, have random labels.
@@ -70,6 +71,7 @@ class Run:
         default_factory=lambda: {"kind": "sgd"})
     learning_rate: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     step_scale: str = "none"
+    averaging: str = ""
     scale_invariant_iterations: float = 0
     adacons: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     random_labels: int = 0
@@ -108,6 +110,9 @@ class Run:
                            f'"{self.push}"; allowed: push "unit" alone')
         if self.step == "server" and "rate" not in self.learning_rate:
             raise RunError("learning_rate has no rate; allowed: a number > 0")
+        if self.averaging and self.step_scale == "none":
+            raise RunError(f'averaging is "{self.averaging}" and step_scale '
+                           '"none"; allowed: with a step scale alone')
         if self.stop_at and not self.evaluate_every:
             raise RunError("stop_at needs evaluate_every > 0")
 

@@ -69,6 +69,8 @@ def configuration(run: Run, folder: str) -> dict[str, Any]:
         fields["learning_rate"] = dict(run.learning_rate)
     if run.step_scale != "none":
         fields["step_scale"] = {"kind": run.step_scale}
+        if run.averaging:
+            fields["step_scale"]["averaging"] = run.averaging
     if run.scale_invariant_iterations:
         fields["scale_invariant_iterations"] = run.scale_invariant_iterations
     if run.tensors:

@@ -73,6 +73,7 @@ class DescriptionTest(unittest.TestCase):
                 ({"random_labels": 3}, "random_labels is 3; allowed"),
                 ({"step": "oracle"}, 'step is "oracle"'),
                 ({"unit_scale": "mean_norm"}, 'unit_scale is "mean_norm"'),
+                ({"averaging": "paper"}, 'averaging is "paper"'),
                 ({"learning_rate": {}}, "learning_rate has no rate"),
                 ({"stop_at": 0.5}, "stop_at needs evaluate_every")):
             with self.assertRaises(RunError) as caught:
@@ -282,6 +283,15 @@ class JobTest(unittest.TestCase):
         self.assertGreaterEqual(found["rounds"] * found["mean_gain"], 20)
         self.assertLess((found["rounds"] - 1) * found["mean_gain"], 20)
         self.assertNotIn(None, found["gain"])
+
+    def test_a_lagged_gain_is_one_in_the_first_round(self):
+        run = mlp(rounds=1, step_scale="adascale", averaging="lagged")
+        self.assertEqual(
+            job.configuration(run, "")["step_scale"],
+            {"kind": "adascale", "averaging": "lagged"})
+        self.assertEqual(job.run_job(run)["mean_gain"], 1)
+        self.assertGreater(
+            job.run_job(mlp(rounds=1, step_scale="adascale"))["mean_gain"], 1)
 
     def test_what_diverges_says_so(self):
         for rate in (1e38, 50.0):

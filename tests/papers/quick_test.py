@@ -84,6 +84,9 @@ class QuickTest(unittest.TestCase):
     def test_adascale(self):
         self.draw(self.quick("adascale"))
 
+    def test_averaging(self):
+        self.quick("averaging")
+
     def test_adasum(self):
         self.draw(self.quick("adasum"))
 

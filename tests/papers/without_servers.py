@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from typing import Optional, Sequence
+from typing import Any, Optional, Sequence
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ import torch
 from tests.papers import adascale_runs, adasum_runs, cells, rates, tasks
 from tests.papers.description import Run
 from tests.papers.local_optimizers import LocalOptimizers
+from tests.papers.regression import Regression
 
 # By the name of the cell: its run with this seed.
 CELLS = {
@@ -77,6 +78,55 @@ def combine(rule: str, rows: np.ndarray) -> np.ndarray:
     while len(level) > 1:  # a power of two
         level = [pair(*level[at:at + 2]) for at in range(0, len(level), 2)]
     return level[0].reshape(1, *rows.shape[1:])
+
+
+class UnitRows:
+    """unit_mean and adacons on whole float64 rows (server/combine/README.md 2.3
+    and 4.1), without the guard. It remembers AdaCons's sorted alphas."""
+
+    def __init__(self, rule: str, beta: float = .99, unsort: str = "scatter",
+                 epsilon: float = 1e-8) -> None:
+        self._rule, self._beta = rule, beta
+        self._unsort, self._epsilon = unsort, epsilon
+        self.momentum: Optional[np.ndarray] = None
+
+    def combine(self, rows: np.ndarray) -> np.ndarray:
+        """[ranks, elements] to [elements], float64."""
+        rows = rows.astype(np.float64)
+        norms = np.sqrt(np.square(rows).sum(1))
+        if self._rule == "unit_mean":
+            return (rows / norms[:, None]).mean(0)
+        norms += self._epsilon
+        alphas = rows @ rows.mean(0) / norms
+        order = np.argsort(alphas, kind="stable")
+        sorted_ = alphas[order]
+        self.momentum = (sorted_ if self.momentum is None else
+                         self._beta * self.momentum + (1 - self._beta) * sorted_)
+        if self._unsort == "gather":
+            alphas = self.momentum[order]
+        else:
+            alphas[order] = self.momentum
+        return alphas / alphas.sum() / norms @ rows
+
+
+def regression(run: Run) -> dict[str, Any]:
+    """The score of a run of the task "regression" with the oracle's step, in the
+    shape of job.run_job's result."""
+    task = tasks.make(run.task, run)
+    assert isinstance(task, Regression) and run.step == "oracle"
+    parameters = task.initial(run.seed)
+    unit = UnitRows(run.rule, **run.adacons)
+    for number in range(run.rounds):
+        rows, _ = task.gradients(parameters, range(run.ranks), number)
+        for name, array in parameters.items():
+            change = (combine("mean", rows[name])[0] if run.rule == "mean"
+                      else unit.combine(rows[name])).astype(np.float32)
+            rate = np.float32(task.oracle_rate(parameters, {name: change}))
+            array -= rate * change
+    score = task.score(parameters, "test")
+    finite = bool(np.isfinite(score))
+    return {"score": score if finite else None, "rounds": run.rounds,
+            "failed": "" if finite else "not finite"}
 
 
 def train(run: Run, kind: str) -> Optional[float]:

@@ -130,6 +130,26 @@ TEST(CombinePropertyTest, StatisticsStayInTheirRanges) {
     const Decision decision = DecideRows(MakeOptions("mean"), {}, {rows});
     EXPECT_GE(decision.gain, 1.0) << name;
     EXPECT_LE(decision.gain, num_rows) << name;
+    // Of the averages with this round, and of each group alone.
+    CombineOptions options = MakeOptions("mean");
+    options.step_scale.kind = StepScale::kAdascale;
+    options.step_scale.averaging = Averaging::kLagged;
+    options.step_scale.gain_scope = GainScope::kPerGroup;
+    options.step_scale.groups = {"", "second"};
+    RoundInput input = MakeRound({rows, rows});
+    input.group_of_tensor = {0, 1};
+    const Decision first = Decide(options, {}, input);
+    if (first.kind == DecisionKind::kApply) {
+      EXPECT_EQ(first.gain, 1.0) << name;
+      EXPECT_GE(first.next_gain, 1.0) << name;
+      EXPECT_LE(first.next_gain, num_rows) << name;
+      const Decision second = Decide(options, first.next_state, input);
+      EXPECT_EQ(second.gain, first.next_gain) << name;
+      for (const double gain : second.group_gains) {
+        EXPECT_GE(gain, 1.0) << name;
+        EXPECT_LE(gain, num_rows) << name;
+      }
+    }
     if (std::isnan(decision.orthogonality)) return;  // all rows zero
     EXPECT_GE(decision.orthogonality, 0.0) << name;
     EXPECT_LE(decision.orthogonality, 1.0) << name;

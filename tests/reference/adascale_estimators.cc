@@ -1,6 +1,8 @@
 #include "tests/reference/adascale_estimators.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <utility>
 
 #include "tests/reference/row_statistics.h"
 
@@ -69,6 +71,47 @@ Estimate UnequalEstimate(const Rows& rows, const std::vector<double>& units) {
 Real Gain(const Estimate& estimate, Real scale) {
   return (estimate.variance + estimate.mean_squared) /
          (estimate.variance / scale + estimate.mean_squared);
+}
+
+Real PowerOfScale(Real smoothing, int scale) {
+  Real power = 1;
+  for (int i = 0; i < scale; ++i) power *= smoothing;
+  return power;
+}
+
+Real PriorGains::Next(const Rows& gradients, Real scale, Real smoothing) {
+  const Real gain = has_prior_ ? Gain(prior_, scale) : 1;
+  prior_ = averages_.Add(PaperEstimate(gradients), smoothing);
+  has_prior_ = true;
+  return gain;
+}
+
+GroupGains::GroupGains(std::vector<size_t> starts, bool clip_first)
+    : starts_(std::move(starts)),
+      clip_first_(clip_first),
+      averages_(starts_.size() - 1, Averages(/*debiased=*/true)) {}
+
+std::vector<Real> GroupGains::Next(const Rows& rows, Real scale,
+                                   Real smoothing) {
+  std::vector<Real> gains;
+  Estimate sum;
+  for (size_t group = 0; group < averages_.size(); ++group) {
+    Rows part;
+    for (const std::vector<double>& row : rows) {
+      part.emplace_back(row.begin() + static_cast<int64_t>(starts_[group]),
+                        row.begin() + static_cast<int64_t>(starts_[group + 1]));
+    }
+    const Estimate average =
+        clip_first_
+            ? averages_[group].Add(FairscaleEstimate(part, scale), smoothing)
+            : averages_[group].AddThenClip(AdaptdlEstimate(part, scale),
+                                           smoothing);
+    gains.push_back(Gain(average, scale));
+    sum.variance += average.variance;
+    sum.mean_squared += average.mean_squared;
+  }
+  gains.push_back(Gain(sum, scale));
+  return gains;
 }
 
 Estimate Averages::Add(Estimate sample, Real smoothing) {

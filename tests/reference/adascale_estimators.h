@@ -2,6 +2,7 @@
 #ifndef AGG_TESTS_REFERENCE_ADASCALE_ESTIMATORS_H_
 #define AGG_TESTS_REFERENCE_ADASCALE_ESTIMATORS_H_
 
+#include <cstddef>
 #include <vector>
 
 #include "tests/reference/row_statistics.h"
@@ -29,6 +30,9 @@ Estimate UnequalEstimate(const Rows& rows, const std::vector<double>& units);
 // (variance + mean_squared) / (variance / scale + mean_squared).
 Real Gain(const Estimate& estimate, Real scale);
 
+// AdaptDL: smoothing to the power of the scale, by multiplication.
+Real PowerOfScale(Real smoothing, int scale);
+
 // fairscale's averages: debiased EMA, or the paper's mean-then-EMA.
 class Averages {
  public:
@@ -47,6 +51,36 @@ class Averages {
   Real weight_ = 0;
   Estimate total_;
   Estimate average_;
+};
+
+// The submission of AdaScale (ICLR 2020), algorithm 1: r_0 = 1, and r_t from
+// the averages over iterations before t.
+class PriorGains {
+ public:
+  // Returns r_t, and takes the gradients of iteration t into the averages.
+  Real Next(const Rows& gradients, Real scale, Real smoothing);
+
+ private:
+  Averages averages_{/*debiased=*/false};
+  bool has_prior_ = false;
+  Estimate prior_;
+};
+
+// A gain for each parameter group, as fairscale and AdaptDL have it: group g
+// has the columns from starts[g] to starts[g + 1].
+class GroupGains {
+ public:
+  // `clip_first`: fairscale's order, else AdaptDL's.
+  GroupGains(std::vector<size_t> starts, bool clip_first);
+
+  // Takes a round. Returns each group's gain, and as the last one that of the
+  // sums over the groups, by which both count progress.
+  std::vector<Real> Next(const Rows& rows, Real scale, Real smoothing);
+
+ private:
+  const std::vector<size_t> starts_;
+  const bool clip_first_;
+  std::vector<Averages> averages_;
 };
 
 }  // namespace reference

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/combine/rule_table.h"
 #include "tests/reference/combination_rules.h"
@@ -279,6 +280,126 @@ TEST(DecideTest, ScheduleRunsOnTheVersionOrOnTau) {
   options.schedule.warmup_steps = 20;
   decision = Decide(options, state, MakeRound(tensors, 0));
   EXPECT_DOUBLE_EQ(decision.scheduled_learning_rate, 0.5);
+}
+
+// Three tensors, of which the last two are one group.
+RoundInput GroupedRound(uint32_t seed) {
+  RoundInput input = MakeRound({BiasedLcgRows(seed, 4, 30, 0.1),
+                                BiasedLcgRows(seed + 1, 4, 20, 2.0),
+                                BiasedLcgRows(seed + 2, 4, 10, 2.0)});
+  input.group_of_tensor = {0, 1, 1};
+  return input;
+}
+
+CombineOptions PerGroup() {
+  CombineOptions options = MakeOptions("mean");
+  options.step_scale.kind = StepScale::kAdascale;
+  options.step_scale.gain_scope = GainScope::kPerGroup;
+  options.step_scale.groups = {"", "g"};
+  options.schedule.learning_rate = 0.5;
+  return options;
+}
+
+TEST(DecideTest, EachGroupHasTheGainOfItsTensorsAlone) {
+  const RoundInput input = GroupedRound(1);
+  const Decision decision = Decide(PerGroup(), {}, input);
+  ASSERT_EQ(decision.kind, DecisionKind::kApply);
+  CombineOptions global = PerGroup();
+  global.step_scale.gain_scope = GainScope::kGlobal;
+  RoundInput part = input;
+  part.tensors = {input.tensors[0]};
+  const double first = Decide(global, {}, part).gain;
+  part.tensors = {input.tensors[1], input.tensors[2]};
+  const double second = Decide(global, {}, part).gain;
+  EXPECT_GT(first, second + 1.0);
+  EXPECT_EQ(decision.group_gains, (std::vector<double>{first, second}));
+  EXPECT_EQ(decision.group_rates,
+            (std::vector<double>{0.5 * first, 0.5 * second}));
+  EXPECT_EQ(decision.tensors[0].gain, first);
+  EXPECT_EQ(decision.tensors[1].gain, second);
+  EXPECT_EQ(decision.tensors[2].gain, second);
+  // Progress is of all groups.
+  EXPECT_LT(decision.gain, first);
+  EXPECT_GT(decision.gain, second);
+  EXPECT_EQ(decision.tau, decision.gain);
+  EXPECT_EQ(decision.learning_rate, 0.5 * decision.gain);
+  // Globally there are no groups.
+  const Decision model = Decide(global, {}, input);
+  EXPECT_TRUE(model.group_rates.empty());
+  EXPECT_TRUE(std::isnan(model.tensors[0].gain));
+  EXPECT_EQ(model.coefficients, decision.coefficients);
+}
+
+TEST(DecideTest, GroupsSeeTheRowsThatAreLeftWithoutTheirLossScales) {
+  RoundInput input = GroupedRound(1);
+  const Decision expected = Decide(PerGroup(), {}, input);
+  // Twice the rows, and one more that is not finite in one tensor.
+  for (size_t t = 0; t < input.tensors.size(); ++t) {
+    GramMatrix gram(5);
+    for (int i = 0; i < 4; ++i) {
+      for (int j = i; j < 4; ++j) gram.Set(i, j, 4.0 * input.tensors[t](i, j));
+    }
+    if (t == 1) gram.Set(4, 4, std::numeric_limits<double>::quiet_NaN());
+    input.tensors[t] = gram;
+  }
+  for (RowInfo& row : input.rows) row.loss_scale = 2.0;
+  input.rows.emplace_back();
+  input.rows.back().rank = 4;
+  const Decision decision = Decide(PerGroup(), {}, input);
+  EXPECT_EQ(decision.excluded_ranks, std::vector<int32_t>{4});
+  EXPECT_EQ(decision.group_gains, expected.group_gains);
+  EXPECT_EQ(decision.gain, expected.gain);
+}
+
+TEST(DecideTest, ASkippedRoundChangesNoGroup) {
+  const CombineOptions options = PerGroup();
+  const CombineState state = Decide(options, {}, GroupedRound(1)).next_state;
+  ASSERT_EQ(state.step_scale.groups.size(), 2u);
+  RoundInput input = GroupedRound(2);
+  for (int i = 0; i < 4; ++i) {
+    input.tensors[2].Set(i, i, std::numeric_limits<double>::infinity());
+  }
+  const Decision decision = Decide(options, state, input);
+  EXPECT_EQ(decision.kind, DecisionKind::kSkip);
+  EXPECT_TRUE(decision.group_rates.empty());
+  const StepScaleState& after = decision.next_state.step_scale;
+  EXPECT_EQ(after.tau, state.step_scale.tau);
+  EXPECT_EQ(after.groups[1].num_samples, 1);
+  EXPECT_EQ(after.groups[1].variance, state.step_scale.groups[1].variance);
+}
+
+TEST(DecideTest, ARateOfOneGroupThatDoesNotFitSkipsTheRound) {
+  CombineOptions options = PerGroup();
+  const RoundInput input = GroupedRound(1);
+  const Decision fits = Decide(options, {}, input);
+  // Between the model's gain and that of the first group.
+  options.schedule.learning_rate =
+      static_cast<double>(std::numeric_limits<float>::max()) /
+      (0.5 * (fits.gain + fits.group_gains[0]));
+  const Decision decision = Decide(options, {}, input);
+  EXPECT_EQ(decision.kind, DecisionKind::kSkip);
+  EXPECT_THAT(decision.skip_reason, testing::HasSubstr("the learning rate "));
+  EXPECT_EQ(decision.tau, 0.0);
+}
+
+TEST(DecideTest, ALaggedGainIsSaidTheRoundBefore) {
+  CombineOptions options = MakeOptions("mean");
+  options.step_scale.kind = StepScale::kAdascale;
+  options.step_scale.averaging = Averaging::kLagged;
+  CombineState state;
+  double announced = 1.0;
+  for (uint32_t round = 0; round < 4; ++round) {
+    const Decision decision =
+        DecideRows(options, state, {BiasedLcgRows(round, 4, 30, 0.3)});
+    EXPECT_EQ(decision.gain, announced);
+    announced = decision.next_gain;
+    EXPECT_GT(announced, 1.0);
+    state = decision.next_state;
+    // A round without a row of use takes nothing of it.
+    const Decision skipped = Decide(options, state, RoundInput());
+    EXPECT_TRUE(std::isnan(skipped.next_gain));
+    state = skipped.next_state;
+  }
 }
 
 TEST(DecideTest, FinishesWhenTauReachesItsEnd) {

@@ -52,6 +52,11 @@ TEST(OptionsTest, NamesRoundTrip) {
     EXPECT_EQ(AdaconsUnsortName(*unsort), name);
   }
   EXPECT_EQ(*ParseAveraging("field", "paper"), Averaging::kPaper);
+  EXPECT_EQ(*ParseAveraging("field", "lagged"), Averaging::kLagged);
+  EXPECT_EQ(*ParseSmoothingPer("field", "round"), SmoothingPer::kRound);
+  EXPECT_EQ(*ParseSmoothingPer("field", "baseline_batch"),
+            SmoothingPer::kBaselineBatch);
+  EXPECT_EQ(*ParseGainScope("field", "per_group"), GainScope::kPerGroup);
   EXPECT_EQ(*ParseScheduleKind("field", "inverse_sqrt"),
             ScheduleKind::kInverseSqrt);
 }
@@ -64,7 +69,13 @@ TEST(OptionsTest, UnknownNamesListTheAllowedOnes) {
   EXPECT_FALSE(ParseStepScale("field", "Linear").ok());
   EXPECT_FALSE(ParseAdaconsRescale("field", "mean").ok());
   EXPECT_FALSE(ParseAdaconsUnsort("field", "Gather").ok());
-  EXPECT_FALSE(ParseAveraging("field", "ema").ok());
+  EXPECT_EQ(ParseAveraging("step_scale.averaging", "ema").status().message(),
+            "step_scale.averaging is \"ema\"; allowed: \"debiased\", "
+            "\"paper\", \"lagged\"");
+  EXPECT_EQ(ParseSmoothingPer("f", "step").status().message(),
+            "f is \"step\"; allowed: \"round\", \"baseline_batch\"");
+  EXPECT_EQ(ParseGainScope("f", "per_tensor").status().message(),
+            "f is \"per_tensor\"; allowed: \"global\", \"per_group\"");
   EXPECT_FALSE(ParseScheduleKind("field", "step").ok());
 }
 
@@ -102,6 +113,25 @@ TEST(OptionsTest, StepScaleFields) {
   options = Valid();
   options.step_scale.baseline_examples = -2.0;
   ExpectRefused(options, "step_scale.baseline_examples", "-2", ">= 0");
+  options = Valid();
+  options.step_scale.smoothing_per = SmoothingPer::kBaselineBatch;
+  ExpectRefused(options, "step_scale.smoothing_per", "\"baseline_batch\"",
+                "with step_scale.smoothing set");
+  options.step_scale.smoothing = 0.999;
+  EXPECT_TRUE(ValidateCombineOptions(options).ok());
+}
+
+// Else the gain would depend on the norms of the round that it multiplies.
+TEST(OptionsTest, ALaggedGainHasNoFloorByThePresentRound) {
+  CombineOptions options = Valid();
+  options.step_scale.averaging = Averaging::kLagged;
+  options.step_scale.relative_floor = 0.5;
+  EXPECT_TRUE(ValidateCombineOptions(options).ok());
+  options.step_scale.clip_before_average = false;
+  ExpectRefused(options, "step_scale.relative_floor", "0.5",
+                "0 with averaging \"lagged\"");
+  options.step_scale.relative_floor = 0.0;
+  EXPECT_TRUE(ValidateCombineOptions(options).ok());
 }
 
 TEST(OptionsTest, GainScalesMeansOnlyUnlessForced) {

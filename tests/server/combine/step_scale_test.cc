@@ -260,6 +260,243 @@ TEST(StepScaleTest, SequencesMatchTheReferenceInAllFourConventions) {
   }
 }
 
+// The gain is of prior rounds, and the first one is 1.
+TEST(StepScaleTest, LaggedSequencesMatchTheSubmission) {
+  StepScaleOptions options = Adascale();
+  options.averaging = Averaging::kLagged;
+  options.smoothing = 0.75;
+  StepScaleState state;
+  reference::PriorGains prior;
+  double tau = 0.0;
+  double announced = 1.0;
+  for (int t = 0; t < 12; ++t) {
+    // Workers join, and leave again.
+    const int num_rows = t < 4 ? 4 : t < 8 ? 9 : 3;
+    const Rows rows = BiasedLcgRows(70 + t, num_rows, 30, 0.3);
+    const double gain = static_cast<double>(prior.Next(rows, num_rows, 0.75));
+    const StepScaleResult result =
+        AdvanceStepScale(options, Infos(num_rows), MakeGram(rows), &state);
+    EXPECT_NEAR(result.gain, gain, 1e-12);
+    EXPECT_EQ(result.step_factor, result.gain);
+    const bool same_scale = t != 4 && t != 8;
+    EXPECT_EQ(result.gain == announced, same_scale) << t;
+    announced = result.next_gain;
+    tau += gain;
+    EXPECT_NEAR(state.tau, tau, 1e-11);
+    if (t == 0) {
+      EXPECT_EQ(result.gain, 1.0);
+      EXPECT_TRUE(std::isnan(result.sigma2_mean));
+    }
+  }
+}
+
+TEST(StepScaleTest, ALaggedGainDoesNotDependOnTheGradientItMultiplies) {
+  for (const bool clip_first : {true, false}) {
+    StepScaleOptions options = Adascale();
+    options.averaging = Averaging::kLagged;
+    options.clip_before_average = clip_first;
+    StepScaleState before;
+    AdvanceStepScale(options, Infos(4), MakeGram(BiasedLcgRows(1, 4, 30, 0.3)),
+                     &before);
+    StepScaleState state = before;
+    const double gain =
+        AdvanceStepScale(options, Infos(4),
+                         MakeGram(BiasedLcgRows(2, 4, 30, 0.3)), &state)
+            .gain;
+    for (const double bias : {0.0, 1.0, 1e6}) {
+      state = before;
+      EXPECT_EQ(
+          AdvanceStepScale(options, Infos(4),
+                           MakeGram(BiasedLcgRows(3, 4, 30, bias)), &state)
+              .gain,
+          gain);
+    }
+    // Beside it, that of "paper" does.
+    options.averaging = Averaging::kPaper;
+    state = before;
+    EXPECT_NE(AdvanceStepScale(options, Infos(4),
+                               MakeGram(BiasedLcgRows(3, 4, 30, 1e6)), &state)
+                  .gain,
+              gain);
+  }
+}
+
+TEST(StepScaleTest, OnlyALaggedGainIsKnownBefore) {
+  for (const Averaging averaging : {Averaging::kDebiased, Averaging::kPaper}) {
+    StepScaleOptions options = Adascale();
+    options.averaging = averaging;
+    StepScaleState state;
+    EXPECT_TRUE(std::isnan(
+        AdvanceStepScale(options, Infos(4),
+                         MakeGram(BiasedLcgRows(1, 4, 30, 0.3)), &state)
+            .next_gain));
+  }
+}
+
+// AdaptDL's order and theta: 0.999 to the power of the scale.
+TEST(StepScaleTest, SmoothingPerBaselineBatchMatchesAdaptdl) {
+  StepScaleOptions options = Adascale();
+  options.clip_before_average = false;
+  options.smoothing = 0.9;
+  options.smoothing_per = SmoothingPer::kBaselineBatch;
+  StepScaleState state;
+  reference::Averages averages(/*debiased=*/true);
+  for (int t = 0; t < 10; ++t) {
+    const int num_rows = 2 + t % 5;
+    const Rows rows = BiasedLcgRows(90 + t, num_rows, 30, 0.05);
+    const reference::Estimate average =
+        averages.AddThenClip(reference::AdaptdlEstimate(rows, num_rows),
+                             reference::PowerOfScale(0.9L, num_rows));
+    EXPECT_NEAR(
+        AdvanceStepScale(options, Infos(num_rows), MakeGram(rows), &state).gain,
+        static_cast<double>(reference::Gain(average, num_rows)), 1e-12);
+  }
+}
+
+// At S = 1000 the default keeps nothing, AdaptDL's 0.37.
+TEST(StepScaleTest, SmoothingByBaselineBatchesCountsExamples) {
+  StepScaleOptions options = Adascale();
+  options.smoothing = 0.999;
+  options.smoothing_per = SmoothingPer::kBaselineBatch;
+  options.baseline_examples = 4;
+  std::vector<RowInfo> infos = Infos(2);
+  for (RowInfo& info : infos) info.examples = 2000;  // N = 1000
+  StepScaleState state;
+  AdvanceStepScale(options, infos, MakeGram({{1, 0}, {0, 1}}), &state);
+  EXPECT_NEAR(state.variance_weight, 1.0 - 0.36769542477096373, 1e-14);
+}
+
+// Tensors a to c, of which b and c are one group; a fourth group is empty.
+class PerGroupTest : public testing::TestWithParam<bool> {
+ protected:
+  PerGroupTest() {
+    options_.gain_scope = GainScope::kPerGroup;
+    options_.groups = {"", "bias", "unused"};
+    options_.clip_before_average = GetParam();
+    options_.smoothing = 0.75;
+  }
+
+  static Rows Columns(const Rows& rows, int begin, int end) {
+    Rows part;
+    for (const std::vector<double>& row : rows) {
+      part.emplace_back(row.begin() + begin, row.begin() + end);
+    }
+    return part;
+  }
+
+  StepScaleResult Advance(const Rows& rows, const std::vector<RowInfo>& infos) {
+    const std::vector<GramMatrix> groups = {MakeGram(Columns(rows, 0, 20)),
+                                            MakeGram(Columns(rows, 20, 33)),
+                                            GramMatrix()};
+    return AdvanceStepScale(options_, infos, MakeGram(rows), &state_, groups);
+  }
+
+  StepScaleOptions options_ = Adascale();
+  StepScaleState state_;
+};
+
+TEST_P(PerGroupTest, GainsMatchTheReference) {
+  reference::GroupGains expected({0, 20, 33}, GetParam());
+  double tau = 0.0;
+  for (int t = 0; t < 10; ++t) {
+    const int num_rows = t < 5 ? 4 : 7;
+    // The groups' noises differ.
+    Rows rows = BiasedLcgRows(200 + t, num_rows, 33, 0.1);
+    for (std::vector<double>& row : rows) {
+      for (int k = 20; k < 33; ++k) row[k] = 0.125 * row[k] + 0.25;
+    }
+    const std::vector<reference::Real> gains =
+        expected.Next(rows, num_rows, 0.75L);
+    const StepScaleResult result = Advance(rows, Infos(num_rows));
+    ASSERT_EQ(result.group_gains.size(), 3u);
+    EXPECT_NEAR(result.group_gains[0], static_cast<double>(gains[0]), 1e-12);
+    EXPECT_NEAR(result.group_gains[1], static_cast<double>(gains[1]), 1e-12);
+    EXPECT_EQ(result.group_gains[2], 1.0);
+    EXPECT_GT(result.group_gains[0], result.group_gains[1] + 0.5);
+    EXPECT_EQ(result.group_factors, result.group_gains);
+    EXPECT_NEAR(result.gain, static_cast<double>(gains[2]), 1e-12);
+    tau += result.gain;
+    EXPECT_EQ(state_.tau, tau);
+  }
+}
+
+TEST_P(PerGroupTest, OneGroupIsTheModel) {
+  options_.groups = {""};
+  StepScaleOptions global = options_;
+  global.gain_scope = GainScope::kGlobal;
+  StepScaleState model;
+  for (int t = 0; t < 5; ++t) {
+    const GramMatrix gram = MakeGram(BiasedLcgRows(7 + t, 4, 33, 0.1));
+    const double gain = AdvanceStepScale(global, Infos(4), gram, &model).gain;
+    const StepScaleResult result =
+        AdvanceStepScale(options_, Infos(4), gram, &state_, {gram});
+    EXPECT_EQ(result.gain, gain);
+    EXPECT_EQ(result.group_gains, std::vector<double>{gain});
+    // The model's own averages go on beside the groups'.
+    EXPECT_EQ(state_.variance, model.variance);
+    EXPECT_EQ(state_.num_samples, model.num_samples);
+  }
+}
+
+TEST_P(PerGroupTest, AGroupThatIsNewBeginsAnew) {
+  Advance(BiasedLcgRows(1, 4, 33, 0.1), Infos(4));
+  const GroupAverages none = state_.groups[0];
+  EXPECT_EQ(state_.groups[1].name, "bias");
+  options_.groups[1] = "norm";
+  Advance(BiasedLcgRows(2, 4, 33, 0.1), Infos(4));
+  EXPECT_EQ(state_.groups[0].num_samples, none.num_samples + 1);
+  EXPECT_EQ(state_.groups[1].name, "norm");
+  EXPECT_EQ(state_.groups[1].num_samples, 1);
+  EXPECT_EQ(state_.groups[2].num_samples, 0);
+}
+
+TEST_P(PerGroupTest, LaggedGainsAreOfPriorRounds) {
+  options_.averaging = Averaging::kLagged;
+  const StepScaleResult first = Advance(BiasedLcgRows(1, 4, 33, 0.1), Infos(4));
+  EXPECT_EQ(first.group_gains, std::vector<double>(3, 1.0));
+  EXPECT_EQ(first.gain, 1.0);
+  const StepScaleState before = state_;
+  const StepScaleResult second =
+      Advance(BiasedLcgRows(2, 4, 33, 0.1), Infos(4));
+  EXPECT_EQ(second.gain, first.next_gain);
+  state_ = before;
+  EXPECT_EQ(Advance(BiasedLcgRows(3, 4, 33, 9), Infos(4)).group_gains,
+            second.group_gains);
+}
+
+// Sums of squared norms are of all tensors together.
+TEST_P(PerGroupTest, SumsAreNotUsedAndSaid) {
+  std::vector<RowInfo> infos = Infos(4);
+  for (RowInfo& info : infos) info.accumulation = 2;
+  const Rows rows = BiasedLcgRows(1, 4, 33, 0.1);
+  const StepScaleResult without = Advance(rows, infos);
+  EXPECT_TRUE(without.unused_sum_ranks.empty());
+  infos[2].rank = 9;
+  infos[2].micro_norm_squared_sum = 1000.0;
+  state_ = StepScaleState();
+  const StepScaleResult with = Advance(rows, infos);
+  EXPECT_EQ(with.unused_sum_ranks, std::vector<int32_t>{9});
+  EXPECT_EQ(with.group_gains, without.group_gains);
+  EXPECT_EQ(with.gain, without.gain);
+}
+
+TEST_P(PerGroupTest, StepScalesWithoutAGainHaveOneFactor) {
+  for (const StepScale kind :
+       {StepScale::kNone, StepScale::kLinear, StepScale::kSqrt}) {
+    options_.kind = kind;
+    const StepScaleResult result =
+        Advance(BiasedLcgRows(1, 4, 33, 0.1), Infos(4));
+    EXPECT_TRUE(result.group_factors.empty());
+    EXPECT_GT(result.gain, 1.0);  // measured all the same
+  }
+  options_.kind = StepScale::kAdamscale;
+  const StepScaleResult result =
+      Advance(BiasedLcgRows(1, 4, 33, 0.1), Infos(4));
+  EXPECT_EQ(result.group_factors[0], std::sqrt(result.group_gains[0]));
+}
+
+INSTANTIATE_TEST_SUITE_P(Orders, PerGroupTest, testing::Bool());
+
 TEST(StepScaleTest, FactorsAndTauOfEachKind) {
   const Rows rows = BiasedLcgRows(8, 4, 50, 0.5);
   const auto run = [&](StepScale kind, StepScaleState* state) {
@@ -349,6 +586,7 @@ TEST(StepScaleTest, GainStaysBetweenOneAndTheScale) {
     const double bias = std::pow(10.0, seed % 9 - 4);
     StepScaleOptions options = Adascale();
     options.clip_before_average = seed % 2 == 0;
+    if (seed % 3 == 0) options.averaging = Averaging::kLagged;
     StepScaleState state;
     for (int t = 0; t < 3; ++t) {
       const double gain =

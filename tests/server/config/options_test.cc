@@ -175,6 +175,28 @@ TEST(OptionsTest, GroupsReachBothHalves) {
   ASSERT_EQ(options->coordinator.group_weight_decay.size(), 3u);
   EXPECT_EQ(options->coordinator.group_weight_decay[1].second, 0.25f);
   EXPECT_TRUE(options->coordinator.optimizer.nesterov);
+  EXPECT_TRUE(options->coordinator.combine.step_scale.groups.empty());
+}
+
+TEST(OptionsTest, GainsPerGroupKnowTheGroups) {
+  const auto options = Make(std::string(kSmallest) + R"(
+      step_scale { kind: "adascale" gain_scope: "per_group" }
+      groups { name: "a" } groups { name: "b" })");
+  ASSERT_TRUE(options.ok()) << options.status();
+  const StepScaleOptions& scale = options->coordinator.combine.step_scale;
+  EXPECT_EQ(scale.gain_scope, GainScope::kPerGroup);
+  EXPECT_EQ(scale.groups, (std::vector<std::string>{"", "a", "b"}));
+  EXPECT_FALSE(options->coordinator.reset_moments);
+}
+
+TEST(OptionsTest, MomentsAreResetByName) {
+  const auto options = MakeWith(
+      "optimizer { kind: 'adam' } "
+      "step_scale { reset_moments: 'on_scale_change' }");
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_TRUE(options->coordinator.reset_moments);
+  EXPECT_THAT(options->config_text,
+              HasSubstr("reset_moments: \"on_scale_change\""));
 }
 
 TEST(OptionsTest, EveryKindOfEverything) {
@@ -197,6 +219,12 @@ TEST(OptionsTest, EveryKindOfEverything) {
         "step_scale { kind: 'sqrt' }",
         "step_scale { kind: 'adascale' averaging: 'paper' smoothing: 0 }",
         "step_scale { kind: 'adamscale' }",
+        "step_scale { kind: 'adascale' averaging: 'lagged' }",
+        "step_scale { smoothing: 0.999 smoothing_per: 'baseline_batch' }",
+        "step_scale { kind: 'adascale' gain_scope: 'per_group' } "
+        "groups { name: 'bias' }",
+        "step_scale { reset_moments: 'on_scale_change' } "
+        "optimizer { kind: 'adamw' }",
         "optimizer { kind: 'add' }",
         "optimizer { kind: 'adam' }",
         "optimizer { kind: 'adamw' }",
@@ -304,7 +332,34 @@ TEST(OptionsTest, ErrorsNameFieldValueAndWhatIsAllowed) {
       {"shadow_rules {} shadow_rules { rule: 'x' }",
        {"shadow_rules[1].rule", "\"x\""}},
       {"step_scale { kind: 'x' }", {"step_scale.kind", "\"x\"", "adascale"}},
-      {"step_scale { averaging: 'x' }", {"step_scale.averaging", "\"x\""}},
+      {"step_scale { averaging: 'x' }",
+       {"step_scale.averaging is \"x\"", "\"lagged\""}},
+      {"step_scale { smoothing_per: 'x' }",
+       {"step_scale.smoothing_per is \"x\"", "\"round\", \"baseline_batch\""}},
+      {"step_scale { smoothing_per: 'baseline_batch' }",
+       {"step_scale.smoothing_per is \"baseline_batch\"",
+        "with step_scale.smoothing set"}},
+      {"step_scale { gain_scope: 'x' }",
+       {"step_scale.gain_scope is \"x\"", "\"global\", \"per_group\""}},
+      {"step_scale { averaging: 'lagged' clip_before_average: false "
+       "relative_floor: 1 }",
+       {"step_scale.relative_floor is 1", "\"lagged\""}},
+      {"step_scale { reset_moments: 'x' }",
+       {"step_scale.reset_moments is \"x\"", "\"never\", \"on_scale_change\""}},
+      {"step_scale { reset_moments: 'on_scale_change' }",
+       {"optimizer.kind is \"sgd\"", "\"adam\", \"adamw\""}},
+      {"step_scale { reset_moments: 'on_scale_change' } "
+       "optimizer { kind: 'lamb' }",
+       {"optimizer.kind is \"lamb\"", "\"adam\", \"adamw\""}},
+      {"step_scale { reset_moments: 'on_scale_change' } quorum: 1 "
+       "optimizer { kind: 'adam' }",
+       {"quorum is 1", "reset_moments"}},
+      {"step_scale { reset_moments: 'on_scale_change' } "
+       "round_timeout_seconds: 3 optimizer { kind: 'adam' }",
+       {"round_timeout_seconds is 3", "reset_moments"}},
+      {"step_scale { reset_moments: 'on_scale_change' } "
+       "round_timeout_mad: 5 optimizer { kind: 'adam' }",
+       {"round_timeout_mad is 5", "reset_moments"}},
       {"step_scale { smoothing: 1 }", {"step_scale.smoothing is 1"}},
       {"step_scale { smoothing: -1 }", {"step_scale.smoothing is -1"}},
       {"combination { rule: 'adasum' } step_scale { kind: 'adascale' }",
@@ -496,6 +551,13 @@ TEST(PublishConfigTest, NamesWhatIsInTheWay) {
       {"clip_norm: 2",
        "clip_norm is 2; allowed: with publish \"pipelined\": 0"},
       {"step_scale { kind: \"adascale\" }", "step_scale.kind is \"adascale\""},
+      {"step_scale { gain_scope: \"per_group\" }",
+       "step_scale.gain_scope is \"per_group\"; allowed: with publish "
+       "\"pipelined\": \"global\""},
+      {"optimizer { kind: \"adam\" } "
+       "step_scale { reset_moments: \"on_scale_change\" }",
+       "publish is \"pipelined\"; allowed: with step_scale.reset_moments "
+       "\"on_scale_change\": \"atomic\""},
       {"optimizer { kind: \"lamb\" }", "optimizer.kind is \"lamb\""},
       {"backend: \"cuda\"", "backend is \"cuda\""},
       {"quorum: 1", "quorum is 1"},

@@ -41,7 +41,13 @@ JobRecord Sample() {
   record.shadow_rules = {RuleOptions(), AdaconsRule()};
   record.shadow_rules[1].scope = Scope::kPerTensor;
   record.state.shadow_rules = {{}, {{{2.0}}, {{3.0, 4.0}}}};
-  record.state.step_scale = {1.5, 0.25, 3.0, 0.125, 17, 12.75};
+  StepScaleState& scale = record.state.step_scale;
+  scale.variance = 1.5;
+  scale.variance_weight = 0.25;
+  scale.mean_squared = 3.0;
+  scale.mean_squared_weight = 0.125;
+  scale.num_samples = 17;
+  scale.tau = 12.75;
   RoundResult outcome;
   outcome.epoch = 5;
   outcome.round = 40;
@@ -146,6 +152,39 @@ TEST(JobRecordTest, AnUnsortReadsBack) {
               HasSubstr("unsort is 2; allowed: 0 to 1"));
 }
 
+// The last field of StepScaleState is of gains per group, and that of the scale
+// of jobs that reset moments with it: others' texts are as they were.
+TEST(JobRecordTest, GroupsAveragesAndTheScaleAreThereWhereTheyAreUsed) {
+  JobRecord record = Sample();
+  record.num_batches = 1.0 / 3.0;
+  GroupAverages group;
+  group.name = "bias";
+  group.variance = 0.1;
+  group.mean_squared_weight = 0.75;
+  group.num_samples = 3;
+  record.state.step_scale.groups = {GroupAverages(), group};
+  const std::string text = JobRecordText(record);
+  EXPECT_THAT(
+      text,
+      HasSubstr(R"("num_steps": 41, "num_batches": 0.3333333333333333, )"));
+  EXPECT_THAT(
+      text,
+      HasSubstr(R"({"name": "bias", "variance": 0.1, "variance_weight": 0.0, )"
+                R"("mean_squared": 0.0, "mean_squared_weight": 0.75, )"
+                R"("num_samples": 3}]})"));
+  const auto back = ParseJobRecord(text);
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(JobRecordText(*back), text);
+  EXPECT_EQ(back->num_batches, 1.0 / 3.0);
+  ASSERT_THAT(back->state.step_scale.groups, SizeIs(2));
+  EXPECT_EQ(back->state.step_scale.groups[1].name, "bias");
+  EXPECT_EQ(back->state.step_scale.groups[1].variance, 0.1);
+  const std::string bad = absl::StrReplaceAll(
+      text, {{"\"num_batches\": 0.3333333333333333", "\"num_batches\": -1.0"}});
+  EXPECT_THAT(std::string(ParseJobRecord(bad).status().message()),
+              HasSubstr("record.num_batches is -1; allowed: finite and > 0"));
+}
+
 TEST(JobRecordTest, AnEmptyOneReadsBackToo) {
   const auto back = ParseJobRecord(JobRecordText(JobRecord()));
   ASSERT_TRUE(back.ok()) << back.status();
@@ -202,6 +241,33 @@ TEST(StateToGoOnWithTest, IsTheSameStateForTheSameCombination) {
   ASSERT_THAT(state.shadow_rules, SizeIs(2));
   EXPECT_THAT(state.shadow_rules[1], SizeIs(2));
   EXPECT_EQ(state.step_scale.tau, 12.75);
+}
+
+// A configuration may list its groups in another order, and have others.
+TEST(StateToGoOnWithTest, GroupsAreFoundByTheirNames) {
+  JobRecord record = Sample();
+  for (const char* name : {"", "a", "b"}) {
+    GroupAverages& group = record.state.step_scale.groups.emplace_back();
+    group.name = name;
+    group.variance = static_cast<double>(record.state.step_scale.groups.size());
+    group.num_samples = 9;
+  }
+  CombineOptions now;
+  now.rule = record.rule;
+  now.step_scale.gain_scope = GainScope::kPerGroup;
+  now.step_scale.groups = {"", "b", "c"};
+  const std::vector<GroupAverages> groups =
+      StateToGoOnWith(record, now, 2).step_scale.groups;
+  ASSERT_THAT(groups, SizeIs(3));
+  EXPECT_EQ(groups[0].variance, 1.0);
+  EXPECT_EQ(groups[1].name, "b");
+  EXPECT_EQ(groups[1].variance, 3.0);
+  EXPECT_EQ(groups[2].name, "c");
+  EXPECT_EQ(groups[2].num_samples, 0);
+  // An older record has none, and one gain needs none.
+  EXPECT_THAT(StateToGoOnWith(Sample(), now, 2).step_scale.groups, SizeIs(3));
+  now.step_scale.groups = {};
+  EXPECT_THAT(StateToGoOnWith(record, now, 2).step_scale.groups, IsEmpty());
 }
 
 // Bytes of any kind, which JSON has no word for.

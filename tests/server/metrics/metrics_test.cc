@@ -187,6 +187,7 @@ TEST(MetricsTest, ARoundSetsEachGauge) {
       {"aggserver_step_factor", 1.5},
       {"aggserver_learning_rate", 0.075},
       {"aggserver_gain_ratio", 1.625},
+      {"aggserver_next_gain_ratio", 1.6875},
       {"aggserver_sigma2", 6.5},
       {"aggserver_sigma2_average", 7.5},
       {"aggserver_mu2_average", 8.5},
@@ -240,6 +241,11 @@ TEST(MetricsTest, TensorsAreTheLargestOnes) {
       std::isnan(scrape.Value("aggserver_orthogonality", "tensor=\"c\"")));
   EXPECT_EQ(scrape.Value("aggserver_adasum_kappa", "tensor=\"\""), 31);
   EXPECT_EQ(scrape.Value("aggserver_adasum_kappa", "tensor=\"c\""), 30);
+  // Gains of groups: the least, and that of each tensor that has one.
+  EXPECT_EQ(scrape.Value("aggserver_group_gain_ratio", "tensor=\"\""), 3.5);
+  EXPECT_EQ(scrape.Value("aggserver_group_gain_ratio", "tensor=\"b\""), 3.5);
+  EXPECT_TRUE(
+      std::isnan(scrape.Value("aggserver_group_gain_ratio", "tensor=\"c\"")));
   EXPECT_EQ(scrape.Value("aggserver_tensors"), 3);
 }
 

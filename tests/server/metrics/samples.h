@@ -42,6 +42,7 @@ inline RoundReport Report() {
   decision.step_factor = 1.5;
   decision.learning_rate = 0.075;
   decision.gain = 1.625;
+  decision.next_gain = 1.6875;
   decision.tau = 12.5;
   decision.clip_factor = 0.875;
   decision.combined_norm = 2.25;
@@ -55,6 +56,7 @@ inline RoundReport Report() {
       {0.5, 10.0, false, false},
       {0.625, 20.0, true, false},
       {std::numeric_limits<double>::quiet_NaN(), 30.0, false, false}};
+  decision.tensors[1].gain = 3.5;
   decision.compensated = true;
   RoundStatistics& statistics = report.statistics;
   statistics.row_norms = {3.5, 4.5};

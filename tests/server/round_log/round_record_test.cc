@@ -87,6 +87,10 @@ TEST(LoggedNumberTest, NewNumbersNeedNoField) {
   ASSERT_TRUE(back.ParseFromString(record.SerializeAsString()));
   EXPECT_EQ(LoggedNumber(number, back), 2.5);
   EXPECT_EQ(back.numbers().at("gradient_norm_spread"), 2.5);
+  // An undefined one takes no place.
+  LogNumber({"other", "", "", RoundValue(&Decision::gain)}, std::nan(""),
+            &record);
+  EXPECT_EQ(record.numbers_size(), 1);
   // A name that this release does not know is left alone.
   EXPECT_EQ(FromProto(back).decision.gain, 1.7);
 }

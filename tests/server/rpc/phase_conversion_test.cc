@@ -244,6 +244,8 @@ TEST(PhaseAssemblyTest, AnUpdateBringsTheReplicasStepAndTheRecord) {
   Phase phase = PhaseOf(PhaseKind::kUpdate);
   phase.step.coefficients = {0.5, 0.25, 0.125};
   phase.replica_step.learning_rate = 0.75;
+  phase.replica_step.group_rates = {0.5, 0.25};
+  phase.replica_step.renews_state = true;
   phase.replica_step.step = 4;
   for (int t = 0; t < 40; ++t) {
     phase.replica_step.tensors.push_back(t);
@@ -259,6 +261,8 @@ TEST(PhaseAssemblyTest, AnUpdateBringsTheReplicasStepAndTheRecord) {
     EXPECT_FALSE(back->publish.unchanged);
     EXPECT_EQ(back->step.coefficients, phase.step.coefficients);
     EXPECT_EQ(back->replica_step.learning_rate, 0.75);
+    EXPECT_EQ(back->replica_step.group_rates, phase.replica_step.group_rates);
+    EXPECT_TRUE(back->replica_step.renews_state);
     EXPECT_EQ(back->replica_step.step, 4);
     EXPECT_EQ(back->replica_step.tensors, phase.replica_step.tensors);
     EXPECT_EQ(back->replica_step.trust, phase.replica_step.trust);
@@ -621,6 +625,8 @@ TEST(PhaseConversionTest, EveryPhase) {
     phase.step.coefficients = {0.25, 0.1};
     phase.step.excluded_ranks = {2};
     phase.step.learning_rate = 0.3;
+    phase.step.group_rates = {0.3, 1.0 / 3.0};
+    phase.step.renews_state = kind == PhaseKind::kUpdate;
     phase.step.step = 9;
     phase.step.trust = {1.0f, 0.5f};
     back = RoundTrip(phase);
@@ -630,6 +636,8 @@ TEST(PhaseConversionTest, EveryPhase) {
     EXPECT_THAT(back->step.coefficients, ElementsAre(0.25, 0.1));
     EXPECT_THAT(back->step.excluded_ranks, ElementsAre(2));
     EXPECT_EQ(back->step.learning_rate, 0.3);
+    EXPECT_THAT(back->step.group_rates, ElementsAre(0.3, 1.0 / 3.0));
+    EXPECT_EQ(back->step.renews_state, kind == PhaseKind::kUpdate);
     EXPECT_EQ(back->step.step, 9);
     EXPECT_THAT(back->step.trust, ElementsAre(1.0f, 0.5f));
   }

@@ -121,6 +121,69 @@ TEST_F(ClosedRoundTest, StepsOnce) {
   EXPECT_EQ(value, -1.5f);  // 0 - 0.5 * 3
 }
 
+// Tensor "b" is in the group "g".
+class GroupRatesTest : public testing::Test {
+ protected:
+  GroupRatesTest() {
+    Manifest manifest;
+    manifest.tensors = {{"a", {1}, "", false}, {"b", {1}, "g", false}};
+    ShardOptions options;
+    options.groups = {{"other", 1.0f, 0.0f}, {"g", 0.5f, 0.0f}};
+    compute_ = *ShardCompute::Create(options, backend_.get(), manifest);
+    compute_->rows()->Add(0, *compute_->AllocateRow(compute_->PlanWith(1)));
+    EXPECT_TRUE(compute_->TakeSeed().ok());
+    for (const int32_t slice : {0, 1}) {
+      Write(PushKind::kSeed, slice, 0.0f);
+      Write(PushKind::kGradient, slice, 1.0f);
+    }
+    EXPECT_TRUE(compute_->LoadSeed(compute_->seed().get()).ok());
+    compute_->store()->Publish(0, compute_->seed());
+    compute_->ReleaseSeed();
+    step_.coefficients = {1.0};
+    step_.learning_rate = 100.0;
+  }
+
+  void Write(PushKind kind, int32_t slice, float value) {
+    std::memcpy(compute_->LandingPlace(kind, 0, 10, slice).elements, &value,
+                sizeof(value));
+  }
+
+  const std::unique_ptr<Backend> backend_ = *MakeBackend("cpu", {1});
+  std::unique_ptr<ShardCompute> compute_;
+  StepPlan step_;
+};
+
+TEST_F(GroupRatesTest, TakeThePlaceOfTheRate) {
+  step_.group_rates = {0.25, 7.0, 3.0};
+  ClosedRound round({{0, 10}}, {7}, {});
+  int num_revoked = 0;
+  ASSERT_TRUE(UpdateOf(&round, compute_.get(), step_, &num_revoked).ok());
+  const auto value = [&](size_t slice) {
+    float found;
+    std::memcpy(&found,
+                round.updated()->data(DType::kF32) +
+                    compute_->layout()->ranges[slice].begin * sizeof(float),
+                sizeof(found));
+    return found;
+  };
+  EXPECT_EQ(value(0), -0.25f);
+  EXPECT_EQ(value(1), -1.5f);  // times the group's factor
+}
+
+TEST_F(GroupRatesTest, AGroupWithoutOneIsNamed) {
+  step_.group_rates = {0.25, 7.0};
+  ClosedRound round({{0, 10}}, {7}, {});
+  int num_revoked = 0;
+  const absl::Status status =
+      UpdateOf(&round, compute_.get(), step_, &num_revoked);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(
+      std::string(status.message()),
+      testing::HasSubstr("learning rates of 2 groups; allowed: none, or "
+                         "one for each group of the configuration and "
+                         "one for tensors in none, among them 2, \"g\""));
+}
+
 TEST(NarrowedRoundTest, CountsWhatItsPullDtypeCannotHold) {
   const std::unique_ptr<Backend> backend = *MakeBackend("cpu", {1});
   Manifest manifest;

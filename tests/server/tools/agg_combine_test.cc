@@ -164,6 +164,37 @@ TEST(AggCombineTest, AdascaleSequences) {
   }
 }
 
+// By the golden averages: the gain of a step is that of the averages before.
+TEST(AggCombineTest, ALaggedGainIsThatOfTheStepBefore) {
+  const Json& golden = Golden().at("adascale_P4_n64_c0.3_seed20..23");
+  std::vector<Rows> steps;
+  for (int t = 0; t < 4; ++t)
+    steps.push_back(BiasedLcgRows(20 + t, 4, 64, 0.3));
+  const RunResult result =
+      RunSteps({"--rule=mean", "--step_scale=adascale", "--averaging=lagged"},
+               steps, "<f4");
+  for (int t = 0; t < 4; ++t) {
+    const Json& line = result.lines[t];
+    const double gain = golden.at("paper").at(t).at("gain").get<double>();
+    EXPECT_NEAR(line.at("next_gain").get<double>(), gain, 1e-12);
+    EXPECT_EQ(line.at("gain"),
+              t == 0 ? Json(1.0) : result.lines[t - 1].at("next_gain"));
+  }
+}
+
+TEST(AggCombineTest, SmoothingPerBaselineBatchIsThePowerOfTheirNumber) {
+  std::vector<Rows> steps;
+  for (int t = 0; t < 3; ++t) {
+    steps.push_back(BiasedLcgRows(20 + t, 4, 64, 0.3));
+  }
+  const auto run = [&](std::vector<std::string> options) {
+    options.push_back("--rule=mean");
+    return RunSteps(std::move(options), steps, "<f4").lines[2].at("gain");
+  };
+  EXPECT_EQ(run({"--smoothing=0.5", "--smoothing_per=baseline_batch"}),
+            run({"--smoothing=0.0625"}));
+}
+
 TEST(AggCombineTest, OtherRules) {
   const Rows rows = {{3, 4}, {0, 2}};
   const auto coefficients = [&](std::vector<std::string> options) {
