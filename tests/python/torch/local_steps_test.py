@@ -85,6 +85,45 @@ class LocalStepsTest(TorchCase):
             self.run_job({"kind": "add", "momentum": 0.9, "nesterov": True},
                          0.7), self.by_hand(outer))
 
+    def test_adasum_of_changes(self):
+        """Each worker's own Adam steps, and Adasum combines the changes: what
+        Horovod's optimizer for Adasum does."""
+        rounds, start = 3, copies(model())
+        server = self.serve(shards=2, workers=2, optimizer="add", lr=1.0,
+                            rule="adasum")
+
+        def work(rank):
+            net = model()
+            inner = torch.optim.Adam(net.parameters(), lr=0.01)
+            with agg.Worker(net, server.address, rank) as worker:
+                with agg.LocalSteps(worker, inner, every=1):
+                    local_run(net, inner, rank, 0, rounds)
+            return copies(net)
+
+        found = self.team(2, work)
+        nets = [model(), model()]
+        inners = [torch.optim.Adam(net.parameters(), lr=0.01) for net in nets]
+        for i in range(rounds):
+            for rank, (net, inner) in enumerate(zip(nets, inners)):
+                local_run(net, inner, rank, i, 1)
+            changes = [[(p - s).double() for p, s in zip(copies(net), start)]
+                       for net in nets]
+            start = [s + self.adasum(a, b).float()
+                     for s, a, b in zip(start, *changes)]
+            with torch.no_grad():
+                for net in nets:
+                    for p, s in zip(net.parameters(), start):
+                        p.copy_(s)
+        for tensors in found:
+            self.assert_close(tensors, start)
+
+    @staticmethod
+    def adasum(a, b):
+        """Of two tensors."""
+        dot = (a * b).sum()
+        return ((1 - dot / (2 * (a * a).sum())) * a +
+                (1 - dot / (2 * (b * b).sum())) * b)
+
     def test_steps_behind_the_last_round_are_said(self):
         p = torch.zeros(2, requires_grad=True)
         worker = self.lone_worker({"p": p}, optimizer="add")
