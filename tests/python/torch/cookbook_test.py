@@ -195,6 +195,15 @@ class CookbookTest(JobCase):
             self.assertTrue(0 < float(cosine) <= 1)
             self.assertTrue(0.25 <= float(orthogonality) <= 1)
 
+    def test_recipe_live_rule(self):
+        block, = self.lay_out("Let a rule of your own decide a live job",
+                              **{"50051": str(free_port())})
+        said = self.wait(*self.start(block))
+        ends = re.findall(r"rule (\w+), loss ([\d.]+), '(.*)'", said)
+        # No round was combined by the fallback.
+        self.assertEqual([(rule, message) for rule, _, message in ends],
+                         [("external", "")] * 4, said)
+
     def test_recipe_machines(self):
         ports = {"50051": str(free_port()), "50052": str(free_port())}
         blocks = self.lay_out("Train on several machines", **ports, **{
