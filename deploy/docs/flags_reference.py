@@ -25,6 +25,10 @@ _SETUP = "worker_client/python/setup.py"
 # What the wheel calls by the name of a program.
 _PYTHON_PROGRAM = re.compile(r'"([\w-]+) = (agg_server[.]\w+):main"')
 
+# What the package's aggctl does itself.
+_ADVISE = "aggctl advise"
+_CALL_ADVISE = "from agg_server import advice; advice.main()"
+
 _LINE = re.compile(r"  (\S.*?)(?:  +(.*))?")
 _COLUMN = 31  # as wide as a name is at most that stands beside its meaning
 _CONTINUED = re.compile(r" {10,}(.*)")
@@ -93,6 +97,13 @@ def _program(title, level, text, without=()):
     return "\n".join(parts)
 
 
+def _python(root, *how):
+    """What a program of the Python package says to --help, in Markdown."""
+    text = _run(["/usr/bin/python3", "-B", *how, "--help"],
+                PYTHONPATH=os.path.join(root, "worker_client/python"))
+    return "```text\n%s\n```\n" % text.strip()
+
+
 def page(folder_of_binaries, root="."):
     """The page. `folder_of_binaries`: bazel-bin, or its like in a test."""
     parts = [_INTRODUCTION]
@@ -108,10 +119,10 @@ def page(folder_of_binaries, root="."):
         parts += [_program("aggctl " + command, "###",
                            _run([path, "help", command]), common)
                   for command, _ in sections["Commands"]]
+        parts.append("### %s\n\nOf the Python package's `aggctl` alone.\n\n%s" % (
+            _ADVISE, _python(root, "-c", _CALL_ADVISE)))
     with open(os.path.join(root, _SETUP), encoding="utf-8") as file:
         programs = _PYTHON_PROGRAM.findall(file.read())
     for name, module in programs:
-        text = _run(["/usr/bin/python3", "-B", "-m", module, "--help"],
-                    PYTHONPATH=os.path.join(root, "worker_client/python"))
-        parts.append("## %s\n\n```text\n%s\n```\n" % (name, text.strip()))
+        parts.append("## %s\n\n%s" % (name, _python(root, "-m", module)))
     return "\n".join(parts)
