@@ -49,10 +49,10 @@ if [ -z "${HOME:-}" ] || [ ! -w "$HOME" ]; then
   mkdir -p "$HOME"
 fi
 "$root/deploy/setup.sh" --papers
-python=$("$root/deploy/torch_venv.sh" matplotlib)
+python=$("$root/deploy/torch_venv.sh" matplotlib scipy)
 # Before an hour of runs, and not after it.
-[ -n "$quick" ] || "$python" -c 'import matplotlib' || {
-  echo "deploy/papers.sh: the plots need matplotlib (output above)" >&2
+"$python" -c 'import matplotlib, scipy' || {
+  echo "deploy/papers.sh: verdicts need scipy, plots matplotlib (output above)" >&2
   exit 1
 }
 

@@ -49,13 +49,13 @@ REGRESSION_RULES = ("mean", "adacons", "adacons_no_momentum", "unit_mean")
 CNN_RULES = ("mean", "adacons", "adacons+", "no_momentum", "unit_mean",
              "unit_mean+")
 SETTINGS = {"clean": 0, "labels": RANDOM_LABELS}
-# Powers of two. Steps of AdaCons and of unit gradients have a length of their
+# Powers of two, four for each rule. Steps of AdaCons and of unit gradients have a length of their
 # own, so that their rates are not the mean's.
 _GRIDS: dict[str, tuple[float, ...]] = {
     "mean": (.08, .16, .32, .64),
     "adacons": (.16, .32, .64, 1.28),
-    "adacons+": (.08, .16, .32),
-    "no_momentum": (.08, .16, .32, .64, 1.28),
+    "adacons+": (.08, .16, .32, .64),
+    "no_momentum": (.16, .32, .64, 1.28),
     "unit_mean": (.16, .32, .64, 1.28),
     "unit_mean+": (.08, .16, .32, .64),
 }
@@ -74,7 +74,7 @@ def regression_seeds(quick: bool) -> range:
 
 
 def seeds(quick: bool) -> range:
-    return range(1 if quick else 3)
+    return range(1 if quick else 10)
 
 
 def regression(quick: bool) -> Runs:

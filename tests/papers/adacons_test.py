@@ -78,7 +78,7 @@ class RunsTest(unittest.TestCase):
                     self.assertEqual(len(table.header), len(row))
                     self.assertTrue(all(row), row)
             each = collections.Counter(run["seed"] for run in tests)
-            self.assertEqual(1 if quick else 3, len(each))
+            self.assertEqual(1 if quick else 10, len(each))
             if not quick:
                 expected = findings.load()["adacons"]
                 lacking = set(expected) - set(cells)

@@ -107,27 +107,33 @@ def _sizes(cells_: script.Cells) -> list[int]:
 
 def _accuracy(model: str, cells_: script.Cells) -> script.Table:
     sizes = _sizes(cells_)
+    alone = statistics.fmean(cells_[f"{model}/one/1"].rounds)
     rows = []
     for arm, words in _ARMS.items():
         row = [words]
         for ranks in sizes:
             found = cells_.get(f"{model}/{arm}/{ranks}")
-            row.append(_text(arm, found) if found else "")
+            row.append(_text(arm, found, ranks, alone) if found else "")
         if any(row[1:]):
             rows.append(row)
     return script.Table(
-        f"Test accuracy of the {_MODELS[model]} (iterations; mean gain)",
+        f"Test accuracy of the {_MODELS[model]} (iterations; mean gain; "
+        "examples, one worker's being 1)",
         [""] + [f"S = {ranks}" for ranks in sizes], rows,
-        "Mean and standard deviation of 3 seeds; identity at S = 16 is one "
-        "seed." if "mlp/identity/16" in cells_ and model == "mlp" else "")
+        "What an iteration saves is paid in examples: each worker computes one "
+        "batch in each." + (
+            " Identity at S = 16 is one seed."
+            if "mlp/identity/16" in cells_ and model == "mlp" else ""))
 
 
-def _text(arm: str, found: Cell) -> str:
-    rounds = round(statistics.fmean(found.rounds))
-    text = f"{found.text()} ({rounds}"
+def _text(arm: str, found: Cell, ranks: int, alone: float) -> str:
+    """alone: one worker's iterations; an example is counted each time that it is
+    computed."""
+    rounds = statistics.fmean(found.rounds)
+    text = f"{found.text()} ({round(rounds)}"
     if arm == "adascale" and found.gain:
         text += f"; {statistics.fmean(found.gain):.3g}"
-    return text + ")"
+    return f"{text}; {ranks * rounds / alone:.2g})"
 
 
 def _gains(series_: script.Series) -> script.Table:

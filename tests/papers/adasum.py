@@ -86,7 +86,8 @@ def _best(results: Sequence[Result]) -> Cell:
 
 def series(book: Book, quick: bool) -> dict[str, Any]:
     """Orthogonality in equal spans of training, the mean of the seeds; of each
-    tensor, too ("orthogonality/cnn/delta/64/NAME"). "decays": where the rate
+    tensor, too ("orthogonality/cnn/delta/64/NAME"), and at a rate that stays
+    ("constant/cnn/gradient/64"). "decays": where the rate
     falls, as shares of training."""
     found: dict[str, Any] = {"decays": list(rates.DECAYS)}
     for name, seeds in runs.orthogonality(quick).items():
@@ -183,16 +184,18 @@ def _orthogonality(series_: script.Series) -> script.Table:
         shown = [0]
         for share in rates.DECAYS:
             shown += [int(share * spans) - 1, int(share * spans)]
-        words = name.split("/")[1:]
+        kind, *words = name.split("/")
         rows.append([" ".join([words[0].upper(), words[1], f"S = {words[2]}",
-                               *words[3:]])]
+                               *words[3:]])
+                     + (", constant rate" if kind == "constant" else "")]
                     + ["" if values[at] is None else number(values[at], 2)
                        for at in [*shown, spans - 1]])
     return script.Table(
         "Orthogonality in spans of training",
         ["", "first", "before 50%", "after", "before 80%", "after", "last"],
         rows, "||Adasum||² / Σ||g||²: 1 where all rows are orthogonal, 1/S "
-        "where all are equal. The rate falls to a tenth at 50% and 80%.")
+        "where all are equal. The rate falls to a tenth at 50% and 80%, but for "
+        "the constant one, which is the first.")
 
 
 def tables(cells_: script.Cells, series_: script.Series

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Optional, Sequence
+from typing import Callable, Optional, Sequence
 
-from tests.papers.cells import Cell, compare, number
-from tests.papers.script import (DOES_NOT, HOLDS, IN_PART, NOT_TRIED, Cells,
-                                 Claim, Series)
+from tests.papers.cells import Cell, Comparison, compare, number
+from tests.papers.script import IN_PART, Cells, Claim, Series, Verdict, each
 
 _PAPER = "Adasum"
 # Starts below, ends above: parallel at first, then orthogonal.
 _LOW, _HIGH = .5, .75
 
 _OPTIMIZERS = {"sgd": "momentum SGD", "adam": "Adam"}
-
-Verdict = tuple[str, str]
-
-
-def _each(found: Sequence[bool]) -> str:
-    """NOT_TRIED where there is nothing to judge: the runs were too short."""
-    if not found:
-        return NOT_TRIED
-    if all(found):
-        return HOLDS
-    return IN_PART if any(found) else DOES_NOT
 
 
 def _sizes(cells: Cells, opt: str) -> list[int]:
@@ -32,20 +20,21 @@ def _sizes(cells: Cells, opt: str) -> list[int]:
 
 
 def _against(cells: Cells, opt: str, ours: str, theirs: str,
-             sign: int = 1) -> Verdict:
-    """Two of "rule/which" at each size: ours is clearly better (sign 1), or
-    not clearly worse (sign 0)."""
+             asked: Callable[[Comparison], Optional[bool]] = Comparison.better
+             ) -> Verdict:
+    """Two of "rule/which" at each size: what is asked of their comparison."""
     found, words = [], []
     for ranks in _sizes(cells, opt):
         pair = []
         for side in (ours, theirs):
             rule, which = side.split("/")
             pair.append(cells[f"{opt}/{rule}/{ranks}/{which}"])
-        found.append(compare(*pair) >= sign)
+        made = compare(*pair)
+        found.append(asked(made))
         words.append(f"S = {ranks}: {pair[0].text()} against "
-                     f"{pair[1].text()}")
+                     f"{pair[1].text()} ({made.text()})")
     of = "deltas" if ours.startswith("adasum_delta") else "gradients"
-    return _each(found), f"{_OPTIMIZERS[opt]} ({of}): " + "; ".join(words)
+    return each(found), f"{_OPTIMIZERS[opt]} ({of}): " + "; ".join(words)
 
 
 def _both(*verdicts: Verdict) -> Verdict:
@@ -69,9 +58,12 @@ def beats_tuned_mean(cells: Cells, _: Series) -> Verdict:
 
 def needs_no_tuning(cells: Cells, _: Series) -> Verdict:
     return _both(
-        _against(cells, "sgd", "adasum/one", "adasum/tuned", 0),
-        _against(cells, "adam", "adasum/one", "adasum/tuned", 0),
-        _against(cells, "adam", "adasum_delta/one", "adasum_delta/tuned", 0))
+        _against(cells, "sgd", "adasum/one", "adasum/tuned",
+                 Comparison.not_worse),
+        _against(cells, "adam", "adasum/one", "adasum/tuned",
+                 Comparison.not_worse),
+        _against(cells, "adam", "adasum_delta/one", "adasum_delta/tuned",
+                 Comparison.not_worse))
 
 
 def sum_diverges(cells: Cells, _: Series) -> Verdict:
@@ -82,7 +74,7 @@ def sum_diverges(cells: Cells, _: Series) -> Verdict:
             there = cells[f"{opt}/{rule}/{ranks}/one"]
             found.append(2 * there.failures > len(there.values))
             words.append(f"{_OPTIMIZERS[opt]}, S = {ranks}: {there.text()}")
-    return _each(found), "; ".join(words)
+    return each(found), "; ".join(words)
 
 
 def reaches_one(cells: Cells, _: Series) -> Verdict:
@@ -93,9 +85,10 @@ def reaches_one(cells: Cells, _: Series) -> Verdict:
         words.append(f"{_OPTIMIZERS[opt]}: one worker {number(one.mean)}")
         for ranks in _sizes(cells, opt):
             there = cells[f"{opt}/{rule}/{ranks}/one"]
-            found.append(compare(there, one) >= 0)
-            words.append(f"S = {ranks} {number(there.mean)}")
-    return _each(found), ", ".join(words)
+            made = compare(there, one)
+            found.append(made.not_worse())
+            words.append(f"S = {ranks} {number(there.mean)} ({made.text()})")
+    return each(found), ", ".join(words)
 
 
 def _every_seed(cell: Cell) -> bool:
@@ -122,13 +115,14 @@ def reaches_target(cells: Cells, _: Series) -> Verdict:
             f"{name}, S = {ranks}: one worker {one.mean:.1f} passes, deltas "
             + (f"{deltas.mean:.1f}" if deltas.finite else "never") + ", mean "
             + (f"{mean.mean:.1f}" if mean.finite else "never"))
-    return _each(found), "; ".join(words)
+    return each(found), "; ".join(words)
 
 
-def _models(series: Series, push: str) -> list[tuple[str, list[float]]]:
+def _models(series: Series, push: str, kind: str = "orthogonality"
+            ) -> list[tuple[str, list[float]]]:
     """Of whole models, without gaps."""
     return [(name, values) for name, values in series.items()
-            if name.startswith("orthogonality/") and name.count("/") == 3
+            if name.startswith(kind + "/") and name.count("/") == 3
             and name.split("/")[2] == push and None not in values
             and len(values) >= 20]
 
@@ -141,13 +135,17 @@ def _spans(series: Series, values: Sequence[float]
 
 
 def becomes_orthogonal(_: Cells, series: Series) -> Verdict:
+    """With a rate that falls and, of gradients, with one that stays."""
     found, words = [], []
-    for push in ("gradient", "delta"):
-        for name, values in _models(series, push):
+    for kind, push in (("orthogonality", "gradient"),
+                       ("orthogonality", "delta"), ("constant", "gradient")):
+        for name, values in _models(series, push, kind):
             found.append(values[0] < _LOW and values[-1] > _HIGH)
-            words.append(f"{name.split('/', 1)[1]}: {number(values[0], 2)} to "
-                         f"{number(values[-1], 2)}")
-    return _each(found), "; ".join(words)
+            words.append((f"{name.split('/', 1)[1]}"
+                          + (" at a constant rate" if kind == "constant" else "")
+                          + f": {number(values[0], 2)} to "
+                          f"{number(values[-1], 2)}"))
+    return each(found), "; ".join(words)
 
 
 def drops_at_decay(_: Cells, series: Series) -> Verdict:
@@ -160,7 +158,7 @@ def drops_at_decay(_: Cells, series: Series) -> Verdict:
             words.append(name.split("/", 1)[1] + ": " + ", ".join(
                 f"{number(before, 2)} to {number(after, 2)}"
                 for before, after in pairs))
-    return _each(found), "; ".join(words)
+    return each(found), "; ".join(words)
 
 
 def each_layer_rises(_: Cells, series: Series) -> Verdict:
@@ -173,7 +171,7 @@ def each_layer_rises(_: Cells, series: Series) -> Verdict:
             found.append(values[-1] > values[0])
             words.append(f"{name.split('/', 4)[4]} {number(values[0], 2)} to "
                          f"{number(values[-1], 2)}")
-    return _each(found), ", ".join(words)
+    return each(found), ", ".join(words)
 
 
 CLAIMS = [

@@ -21,14 +21,20 @@ def _best(quick: bool) -> dict[str, float]:
 
 
 class RunsTest(unittest.TestCase):
-    def test_three_seeds_of_every_rule_size_and_rate(self):
+    def test_ten_seeds_of_every_rule_size_and_rate(self):
         runs = adasum_runs.tables(False, _best(False))
         for ranks in (16, 32, 64):
             for rule in ("mean", "adasum", "adasum_delta"):
                 for which in ("one", "tuned"):
                     self.assertEqual(
-                        len(runs[f"sgd/{rule}/{ranks}/{which}"]), 3)
-            self.assertEqual(len(runs[f"sgd/sum/{ranks}/one"]), 3)
+                        len(runs[f"sgd/{rule}/{ranks}/{which}"]), 10)
+            self.assertEqual(len(runs[f"sgd/sum/{ranks}/one"]), 10)
+
+    def test_no_rule_has_a_larger_budget_than_another(self):
+        for name, grid in adasum_runs.grids(False).items():
+            if "/single/" not in name:
+                self.assertEqual((4, 2), (len(grid.rates), len(grid.seeds)),
+                                 name)
 
     def test_two_passes_over_the_examples(self):
         runs = adasum_runs.tables(False, _best(False))
@@ -156,6 +162,9 @@ class VerdictsTest(unittest.TestCase):
         self.assertEqual(judge({}, series)[0], IN_PART)
         self.assertEqual(
             adasum_claims.becomes_orthogonal({}, series)[0], HOLDS)
+        series["constant/cnn/gradient/64"] = [.1] + [.5] * 19
+        self.assertEqual(
+            adasum_claims.becomes_orthogonal({}, series)[0], IN_PART)
         self.assertEqual(adasum_claims.each_layer_rises({}, series)[0], HOLDS)
 
 

@@ -5,8 +5,8 @@
 
 What has no complete set of results is named, and nothing is said of it. --check
 compares the text, and for a plot the digest of its numbers that it carries:
-another version of matplotlib draws other bytes. It needs the standard library
-alone; the plots need matplotlib.
+another version of matplotlib draws other bytes. It needs scipy; the
+plots need matplotlib.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import pathlib
 import tempfile
 import unittest
 
-from tests.papers import cells, fake_job, results, tuning
+from tests.papers import cells, fake_job, results, script, tuning
 from tests.papers.description import Run
 
 
@@ -107,6 +107,24 @@ class TuningTest(unittest.TestCase):
         self.assertEqual((.1, True), (best.rate, best.edge))
         self.assertEqual(.1, self.best({.1: .5, .2: .5, .4: .4}).rate)
 
+    def test_the_worst_seed_counts(self):
+        scores = {(.1, 0): .9, (.1, 1): .4, (.2, 0): .6, (.2, 1): .5}
+
+        class Said:
+            @staticmethod
+            def results(runs):
+                return [{"failed": "", "score": scores[
+                    run.learning_rate["rate"], run.seed]} for run in runs]
+
+        def make(rate, seed):
+            return a_run(seed, rate, evaluate="validation")
+
+        self.assertEqual(.2, tuning.best_rate(Said, make, [.1, .2],
+                                              (0, 1)).rate)
+        scores[.1, 0] = .55
+        self.assertEqual(.1, tuning.best_rate(Said, make, [.1, .2], (0, 1),
+                                              higher=False).rate)
+
     def test_a_rate_that_fails_is_not_the_best(self):
         best = self.best({.1: .5, .2: .7, .4: "guesses"})
         self.assertEqual((.2, False), (best.rate, best.edge))
@@ -139,32 +157,78 @@ class CellsTest(unittest.TestCase):
                          self.cell(.1, .1, failed="guesses").text())
         self.assertEqual("1.500", self.cell(1.5).text(3))
 
-    def test_a_difference_has_to_be_clear(self):
-        low, high = self.cell(.79, .8, .81), self.cell(.82, .83, .84)
-        apart, error = cells.difference(high, low)
-        self.assertAlmostEqual(.03, apart)
-        self.assertAlmostEqual(.01 * math.sqrt(2 / 3), error)
-        self.assertEqual(1, cells.compare(high, low))
-        self.assertEqual(-1, cells.compare(low, high))
-        self.assertEqual(0, cells.compare(high, low, 4))
+    def test_cells_with_the_same_seeds_are_compared_seed_by_seed(self):
+        low, high = self.cell(.79, .8, .81), self.cell(.82, .83, .85)
+        made = cells.compare(high, low)
+        # Differences .03, .03, .04; 4.3027 is of the table, for 2 df and 95%.
+        self.assertAlmostEqual(.1 / 3, made.apart)
+        self.assertAlmostEqual(4.3027 * .01 / 3, made.half, places=5)
+        self.assertEqual((True, 2), (made.paired, made.freedom))
+        self.assertEqual("better", made.verdict)
+        self.assertEqual("worse", cells.compare(low, high).verdict)
+        self.assertEqual("better: +.0333 ± .0143, paired, 2 df, p .010",
+                         made.text())
+
+    def test_others_are_compared_by_welch(self):
+        low, high = self.cell(.79, .8, .81), self.cell(.82, .84)
+        made = cells.compare(high, low)
+        # Of the two means .0001/3 and .0001; (4e-4/3)^2 / (1e-8/18 + 1e-8).
+        self.assertAlmostEqual(1.684, made.freedom, places=3)
+        self.assertFalse(made.paired)
+        self.assertEqual("undecided", made.verdict)
+        self.assertIn("Welch, 1.68 df", made.text())
+
+    def test_what_is_inside_the_margin_is_equal(self):
+        one, other = self.cell(.801, .802, .803), self.cell(.8, .801, .802)
+        self.assertEqual("equal", cells.compare(one, other).verdict)
+        self.assertEqual("better", cells.compare(one, other, .0005).verdict)
+        self.assertFalse(cells.compare(one, other).better())
+        self.assertTrue(cells.compare(other, one).not_worse())
+
+    def test_what_may_be_either_is_undecided(self):
+        made = cells.compare(self.cell(.7, .8, .9), self.cell(.79, .8, .78))
+        self.assertEqual("undecided", made.verdict)
+        self.assertIsNone(made.better())
+        self.assertIsNone(made.not_worse())
+
+    def test_not_worse_needs_one_side_of_the_interval_alone(self):
+        made = cells.compare(self.cell(.80, .81, .83), self.cell(.8, .8, .8))
+        self.assertEqual("undecided", made.verdict)
+        self.assertIsNone(made.not_worse())
+        made = cells.compare(self.cell(.804, .809, .808),
+                             self.cell(.8, .8, .8))
+        self.assertEqual("better", made.verdict)
+        self.assertTrue(made.not_worse())
 
     def test_a_loss_is_better_if_less(self):
         low = self.cell(1.0, 1.1, 1.2, wanted=False)
         high = self.cell(2.0, 2.1, 2.2, wanted=False)
-        self.assertEqual(1, cells.compare(low, high))
+        self.assertEqual("better", cells.compare(low, high).verdict)
 
-    def test_one_seed_takes_the_others_deviation(self):
-        one, three = self.cell(.82), self.cell(.79, .8, .81)
-        self.assertEqual(0, cells.compare(one, three))
-        self.assertEqual(1, cells.compare(self.cell(.83), three))
+    def test_one_seed_decides_nothing(self):
+        made = cells.compare(self.cell(.99), self.cell(.79, .8, .81))
+        self.assertEqual("undecided: no interval", made.text())
+        self.assertIsNone(made.not_worse())
 
     def test_what_fails_is_worse(self):
         fine = self.cell(.3, .3, .3)
         bad = self.cell(None, None, None, failed="not finite")
-        self.assertEqual(1, cells.compare(fine, bad))
-        self.assertEqual(-1, cells.compare(bad, fine))
-        self.assertEqual(0, cells.compare(bad, bad))
+        self.assertEqual("better: one of them fails",
+                         cells.compare(fine, bad).text())
+        self.assertEqual("worse", cells.compare(bad, fine).verdict)
+        self.assertFalse(cells.compare(bad, fine).not_worse())
+        self.assertEqual("undecided", cells.compare(bad, bad).verdict)
 
+
+class EachTest(unittest.TestCase):
+    def test_of_several_settings(self):
+        for found, verdict in (
+                ([True, True], script.HOLDS), ([False, False], script.DOES_NOT),
+                ([True, False], script.IN_PART), ([True, None], script.IN_PART),
+                ([False, None], script.UNDECIDED), ([None], script.UNDECIDED),
+                ([], script.NOT_TRIED)):
+            with self.subTest(found):
+                self.assertEqual(verdict, script.each(found))
 
 if __name__ == "__main__":
     unittest.main()

@@ -37,8 +37,10 @@ SCRIPTS = ("adascale", "adasum", "adacons", "text")
 HOLDS = "holds"
 IN_PART = "holds in part"
 DOES_NOT = "does not hold at this scale"
+UNDECIDED = "undecided"
 NOT_TRIED = "not tried"
-VERDICTS = (HOLDS, IN_PART, DOES_NOT, NOT_TRIED)
+VERDICTS = (HOLDS, IN_PART, DOES_NOT, UNDECIDED, NOT_TRIED)
+Verdict = tuple[str, str]
 
 Cells = Mapping[str, Cell]
 Series = Mapping[str, Any]
@@ -68,10 +70,10 @@ class Claim:
 
     paper: str
     text: str
-    judge: Optional[Callable[[Cells, Series], tuple[str, str]]] = None
+    judge: Optional[Callable[[Cells, Series], Verdict]] = None
     needed: str = ""
 
-    def verdict(self, cells: Cells, series: Series) -> tuple[str, str]:
+    def verdict(self, cells: Cells, series: Series) -> Verdict:
         """Raises ValueError: judge() gave a word that is none of VERDICTS."""
         if self.judge is None:
             return NOT_TRIED, ""
@@ -80,6 +82,23 @@ class Claim:
             raise ValueError(f'the verdict on "{self.text}" is "{word}"; '
                              "allowed: " + ", ".join(VERDICTS))
         return word, why
+
+
+def each(found: Sequence[Optional[bool]]) -> str:
+    """The verdict of a claim that says the same of several settings.
+
+    Args:
+      found: of each, whether it is so; None: undecided.
+    Returns HOLDS or DOES_NOT where all are or none is so, and IN_PART where one
+    is so and another not, or undecided; UNDECIDED where none is known to be so,
+    and one may; NOT_TRIED where there is nothing to judge: the runs were too
+    short.
+    """
+    if not found:
+        return NOT_TRIED
+    if any(found):
+        return HOLDS if all(found) else IN_PART
+    return UNDECIDED if None in found else DOES_NOT
 
 
 def options(name: str, arguments: Sequence[str]) -> argparse.Namespace:

@@ -3,14 +3,13 @@ our own, and how it is judged. Less is better."""
 
 from __future__ import annotations
 
-from tests.papers.cells import Cell, compare
-from tests.papers.script import (DOES_NOT, HOLDS, IN_PART, Cells, Claim,
-                                 Series)
+from typing import Optional
+
+from tests.papers.cells import Cell, Comparison, compare
+from tests.papers.script import (HOLDS, IN_PART, Cells, Claim, Series, Verdict,
+                                 each)
 
 _PAPER = "Adasum"
-
-Verdict = tuple[str, str]
-
 
 def _find(cells: Cells, name: str) -> Cell:
     """"word2vec/mean//tuned": with any number of workers."""
@@ -25,10 +24,12 @@ def _short(cell: Cell) -> str:
     return cell.text(3)
 
 
-def _pair(cells: Cells, ours: str, theirs: str) -> tuple[int, str]:
-    """1, 0, -1 as compare(), and the numbers."""
+def _pair(cells: Cells, ours: str, theirs: str) -> tuple[Comparison, str]:
+    """With the numbers."""
     pair = [_find(cells, name) for name in (ours, theirs)]
-    return compare(*pair), f"{_short(pair[0])} against {_short(pair[1])}"
+    made = compare(*pair)
+    return made, (f"{_short(pair[0])} against {_short(pair[1])} "
+                  f"({made.text()})")
 
 
 def _rule(model: str) -> str:
@@ -39,11 +40,11 @@ def _beats_tuned_mean(cells: Cells, model: str, name: str) -> Verdict:
     """At one worker's rate; in part: at a rate of its own alone. A tie is not
     better."""
     mean = f"{model}/mean//tuned"
-    sign, words = _pair(cells, f"{_rule(model)}//one", mean)
-    if sign > 0:
+    made, words = _pair(cells, f"{_rule(model)}//one", mean)
+    if made.better():
         return HOLDS, f"{name}: {words}"
     own, more = _pair(cells, f"{_rule(model)}//tuned", mean)
-    return (IN_PART if own > 0 else DOES_NOT,
+    return (IN_PART if own.better() else each([made.better(), own.better()]),
             f"{name}: {words}; at its own best rate {more}")
 
 
@@ -59,10 +60,9 @@ def word2vec_beats_tuned_mean(cells: Cells, _: Series) -> Verdict:
     return _beats_tuned_mean(cells, "word2vec", "word2vec")
 
 
-def _all(found: list[tuple[bool, str]]) -> Verdict:
-    signs = [it for it, _ in found]
-    word = HOLDS if all(signs) else IN_PART if any(signs) else DOES_NOT
-    return word, "; ".join(words for _, words in found)
+def _all(found: list[tuple[Optional[bool], str]]) -> Verdict:
+    return each([it for it, _ in found]), "; ".join(
+        words for _, words in found)
 
 
 _MODELS = {"transformer/adam": "Adam", "transformer/lamb": "LAMB",
@@ -70,12 +70,12 @@ _MODELS = {"transformer/adam": "Adam", "transformer/lamb": "LAMB",
 
 
 def needs_no_tuning(cells: Cells, _: Series) -> Verdict:
-    """A rate of its own is not clearly better."""
+    """A rate of its own is not better."""
     found = []
     for model, name in _MODELS.items():
-        sign, words = _pair(cells, f"{_rule(model)}//one",
+        made, words = _pair(cells, f"{_rule(model)}//one",
                             f"{_rule(model)}//tuned")
-        found.append((sign >= 0, f"{name}: {words} tuned"))
+        found.append((made.not_worse(), f"{name}: {words} tuned"))
     return _all(found)
 
 
@@ -83,8 +83,8 @@ def beats_untuned(cells: Cells, _: Series) -> Verdict:
     """The mean at one worker's rate."""
     found = []
     for model, name in _MODELS.items():
-        sign, words = _pair(cells, f"{_rule(model)}//one", f"{model}/mean//one")
-        found.append((sign > 0, f"{name}: {words}"))
+        made, words = _pair(cells, f"{_rule(model)}//one", f"{model}/mean//one")
+        found.append((made.better(), f"{name}: {words}"))
     return _all(found)
 
 
@@ -92,15 +92,15 @@ def sum_diverges(cells: Cells, _: Series) -> Verdict:
     """In most seeds."""
     there = _find(cells, "word2vec/sum//one")
     fails = 2 * there.failures > len(there.values)
-    return HOLDS if fails else DOES_NOT, f"word2vec: {_short(there)}"
+    return each([fails]), f"word2vec: {_short(there)}"
 
 
 def reaches_one_worker(cells: Cells, _: Series) -> Verdict:
-    """Not clearly worse than one worker after as many examples."""
+    """Not worse than one worker after as many examples."""
     found = []
     for model, name in _MODELS.items():
-        sign, words = _pair(cells, f"{_rule(model)}//one", f"{model}/single//1")
-        found.append((sign >= 0, f"{name}: {words}"))
+        made, words = _pair(cells, f"{_rule(model)}//one", f"{model}/single//1")
+        found.append((made.not_worse(), f"{name}: {words}"))
     return _all(found)
 
 

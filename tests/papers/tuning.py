@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import statistics
 from typing import Any, Callable, Mapping, Sequence
 
 from tests.papers.results import Book
@@ -20,7 +19,8 @@ class Best:
     Attributes:
       rate: the best one.
       edge: it is the least or the largest of the grid.
-      scores: the mean score of each rate, not a number where a seed failed.
+      scores: the worst seed's score of each rate, not a number where a seed
+        failed.
     """
 
     rate: float
@@ -62,7 +62,7 @@ def best_rates(book: Book, grids: Mapping[Any, Grid], higher: bool = True
     results = iter(book.results(runs))
     best = {}
     for name, grid in grids.items():
-        scores = {rate: _score([next(results) for _ in grid.seeds])
+        scores = {rate: _score([next(results) for _ in grid.seeds], higher)
                   for rate in grid.rates}
         best[name] = _best(scores, higher)
     return best
@@ -74,10 +74,14 @@ def best_rate(book: Book, make_run: MakeRun, grid: Sequence[float],
     return best_rates(book, {"": Grid(make_run, grid, seeds)}, higher)[""]
 
 
-def _score(results: Sequence[Mapping[str, Any]]) -> float:
+def _score(results: Sequence[Mapping[str, Any]], higher: bool) -> float:
+    """Of the worst seed: a rate that is good on average and fails now and then
+    is nobody's best."""
     scores = [math.nan if result.get("failed") or result.get("score") is None
               else float(result["score"]) for result in results]
-    return statistics.fmean(scores)
+    if any(map(math.isnan, scores)):
+        return math.nan
+    return min(scores) if higher else max(scores)
 
 
 def _best(scores: Mapping[float, float], higher: bool) -> Best:

@@ -50,7 +50,7 @@ make_frameworks() {
 }
 
 python=$("$root/deploy/torch_venv.sh" mypy==2.4.1 matplotlib pandas \
-  jupytext) ||
+  jupytext scipy) ||
   fail "no environment with torch in $cache"
 if [[ $suites == */frameworks ]]; then
   frameworks=$cache/frameworks_$(
