@@ -4,6 +4,7 @@ import unittest
 
 from tests.papers import adascale, adascale_claims, adascale_runs, fake_job
 from tests.papers.cells import Cell
+from tests.papers.description import Run, RunError
 from tests.papers.results import Book
 from tests.papers.script import DOES_NOT, HOLDS, IN_PART, VERDICTS
 
@@ -53,6 +54,35 @@ class RunsTest(unittest.TestCase):
                          [58, .8 * 116])
 
 
+    def test_an_elastic_job_sees_one_workers_iterations(self):
+        runs = adascale_runs.elastic(False)
+        self.assertEqual({5}, {len(seeds) for seeds in runs.values()})
+        up = runs["elastic/cnn/lsw/up"][0]
+        # 13750 / 4 of 4 workers, as many of 16, half of 64.
+        self.assertEqual(859 + 215 + 107, up.rounds)
+        sizes = [up.ranks_at(done / up.rounds) for done in range(up.rounds)]
+        self.assertEqual([859, 215, 107],
+                         [sizes.count(ranks) for ranks in (4, 16, 64)])
+        self.assertAlmostEqual(
+            1, sum(sizes) / 13750, delta=.01)
+        half, later = up.learning_rate["boundaries"]
+        self.assertAlmostEqual(859 + 215, half)
+        self.assertAlmostEqual(859 + 215 + .6 * 107, later)
+        down = runs["elastic/cnn/adascale/down"][4]
+        self.assertEqual([64, 16, 16, 4], [down.ranks_at(part) for part in
+                                           (0, .25, .49, .5)])
+        self.assertEqual(64, down.most_ranks)
+
+    def test_later_ranks_are_checked(self):
+        for fields, said in (({"later_ranks": ((.5, 4), (.2, 8))}, "rising"),
+                             ({"later_ranks": ((.5, 0),)}, "1 rank or more"),
+                             ({"later_ranks": ((.5, 4),), "push": "delta"},
+                              "no random labels")):
+            with self.subTest(said), self.assertRaisesRegex(RunError, said):
+                Run(task="fashion_mlp", ranks=2, seed=0, batch=1, rounds=9,
+                    learning_rate={"rate": .1}, **fields)
+
+
 class TablesTest(unittest.TestCase):
     def test_tables_and_verdicts_of_both_sets(self):
         for quick in (True, False):
@@ -60,7 +90,7 @@ class TablesTest(unittest.TestCase):
                 cells = adascale.cells(book, quick)
                 series = adascale.series(book, quick)
             tables = adascale.tables(cells, series)
-            self.assertEqual(len(tables), 3)
+            self.assertEqual(len(tables), 4)
             for table in tables:
                 for row in table.rows:
                     self.assertEqual(len(row), len(table.header))

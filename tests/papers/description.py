@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Any, Mapping
+from typing import Any, Mapping, Sequence
 
 TASKS = ("fashion_mlp", "fashion_cnn", "regression", "kjv_transformer",
          "kjv_word2vec")
@@ -24,7 +24,7 @@ class Run:
 
     Attributes:
       task: of TASKS; tests.papers.tasks makes it.
-      ranks: S, the workers of the job.
+      ranks: S, the workers of the job; with later_ranks those that begin it.
       seed: of the initial weights, of each rank's stream of batches, and of the
         random labels.
       batch: examples per rank and round.
@@ -55,6 +55,9 @@ class Run:
       spans: so many equal spans of training, by tau if the server ends the job
         by it, by rounds otherwise, with a mean gain and orthogonality each.
       tensors: orthogonality per tensor, too.
+      later_ranks: (part of training, S): from there on, S workers. By tau if the
+        server ends the job by it, by rounds otherwise; parts rise. Workers join
+        and leave the running job.
       shards: 0 is the engine's choice.
     """
 
@@ -82,6 +85,7 @@ class Run:
     stop_at: float = 0
     spans: int = 0
     tensors: bool = False
+    later_ranks: Sequence[tuple[float, int]] = ()
     shards: int = 0
 
     def __post_init__(self) -> None:
@@ -99,6 +103,17 @@ class Run:
             if getattr(self, name) < least:
                 raise RunError(f"{name} is {getattr(self, name)}; allowed: "
                                f"{least} or more")
+        parts = [part for part, _ in self.later_ranks]
+        if parts != sorted(parts) or not all(0 < part < 1 for part in parts):
+            raise RunError(f"later_ranks has the parts {parts}; allowed: rising, "
+                           "between 0 and 1")
+        if any(ranks < 1 for _, ranks in self.later_ranks):
+            raise RunError(f"later_ranks is {self.later_ranks}; allowed: 1 rank "
+                           "or more in each part")
+        if self.later_ranks and (self.push == "delta" or self.random_labels
+                                 or not self.task.startswith("fashion")):
+            raise RunError("later_ranks needs a task of Fashion-MNIST, push "
+                           '"gradient" or "unit" and no random labels')
         if self.random_labels > self.ranks:
             raise RunError(f"random_labels is {self.random_labels}; allowed: "
                            f"at most ranks, {self.ranks}")
@@ -115,6 +130,19 @@ class Run:
                            '"none"; allowed: with a step scale alone')
         if self.stop_at and not self.evaluate_every:
             raise RunError("stop_at needs evaluate_every > 0")
+
+    @property
+    def most_ranks(self) -> int:
+        """At any time."""
+        return max([self.ranks, *(ranks for _, ranks in self.later_ranks)])
+
+    def ranks_at(self, part: float) -> int:
+        """part: of training, 0 to 1."""
+        now = self.ranks
+        for begin, ranks in self.later_ranks:
+            if part >= begin:
+                now = ranks
+        return now
 
     def as_dict(self) -> dict[str, Any]:
         """JSON values by field, those at their default left out."""

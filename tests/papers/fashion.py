@@ -72,7 +72,9 @@ class Fashion(tasks.Task):
         self._inputs = self._training_inputs()
         self._labels = labels[:TRAINING]
         self._held_out = {"validation": (images[TRAINING:], labels[TRAINING:])}
-        self._batches: list[streams.Batches] = []
+        # By rank: one that has left and comes again goes on where it was.
+        self._batches: dict[int, streams.Batches] = {}
+        self._next_of: list[streams.Batches] = []
         self._random_labels: dict[int, torch.Tensor] = {}
         self._rows: dict[str, torch.Tensor] = {}
 
@@ -88,7 +90,7 @@ class Fashion(tasks.Task):
     def gradients(self, parameters: tasks.Parameters, ranks: Sequence[int],
                   round: int) -> tuple[tasks.Rows, list[float]]:
         """Of the mean cross-entropy."""
-        if not self._batches:
+        if len(self._next_of) != len(ranks):
             self._begin(ranks)
         weights = {name: torch.from_numpy(array)
                    for name, array in parameters.items()}
@@ -120,8 +122,11 @@ class Fashion(tasks.Task):
 
     def _begin(self, ranks: Sequence[int]) -> None:
         run = self._run
-        self._batches = [streams.Batches(run.seed, rank, TRAINING, run.batch)
-                         for rank in ranks]
+        for rank in ranks:
+            if rank not in self._batches:
+                self._batches[rank] = streams.Batches(run.seed, rank, TRAINING,
+                                                      run.batch)
+        self._next_of = [self._batches[rank] for rank in ranks]
         self._random_labels = {
             position: torch.from_numpy(
                 streams.stream(run.seed, streams.LABELS, rank)
@@ -133,7 +138,7 @@ class Fashion(tasks.Task):
     def _next_examples(self, part: slice) -> tuple[torch.Tensor, torch.Tensor]:
         """Inputs and labels of the next batches of these positions' ranks."""
         indices = torch.from_numpy(np.concatenate(
-            [batches.next() for batches in self._batches[part]]))
+            [batches.next() for batches in self._next_of[part]]))
         labels = self._labels.index_select(0, indices)
         batch = self._run.batch
         for position, others in self._random_labels.items():

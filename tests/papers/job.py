@@ -22,6 +22,7 @@ import numpy as np
 
 import agg_server as agg
 
+from tests.papers import metrics_page
 from tests.papers.description import Run
 
 _PROGRAMS = {"AGG_SERVER": "server/agg_server",
@@ -59,6 +60,11 @@ def configuration(run: Run, folder: str) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "workers": run.ranks, "combination": combination,
         "max_rounds": run.rounds, "compute_threads": 1}
+    if run.later_ranks:
+        # The ranks look there whether new ones are in.
+        fields.update(
+            min_workers=1, max_workers=run.most_ranks,
+            metrics={"port": metrics_page.free_ports(shards_of(run))})
     if run.step == "oracle":
         fields["optimizer"] = {"kind": "none"}
     elif run.push == "delta":
@@ -99,14 +105,15 @@ class _Worker:
                            "GRPC_POLL_STRATEGY": "poll",
                            "PYTHONPATH": os.pathsep.join(paths)})
 
-    def do(self, run: Run, address: str) -> dict[str, Any]:
+    def do(self, run: Run, address: str, metrics_port: int) -> dict[str, Any]:
         """Raises JobError: it has ended."""
         process = self._process
         assert process.stdin and process.stdout
         answer = ""
         try:
             process.stdin.write(json.dumps(
-                {"run": run.as_dict(), "address": address}) + "\n")
+                {"run": run.as_dict(), "address": address,
+                 "metrics_port": metrics_port}) + "\n")
             process.stdin.flush()
             answer = process.stdout.readline()
         except BrokenPipeError:
@@ -145,12 +152,12 @@ def close() -> None:
 atexit.register(close)
 
 
-def _work(run: Run, address: str) -> dict[str, Any]:
+def _work(run: Run, address: str, metrics_port: int) -> dict[str, Any]:
     global _worker
     if _worker is None or _worker.owner != os.getpid():
         _worker = _Worker()
     try:
-        return _worker.do(run, address)
+        return _worker.do(run, address, metrics_port)
     except BaseException:
         close()
         raise
@@ -191,10 +198,12 @@ def run_job(run: Run) -> dict[str, Any]:
     find_programs()
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="agg_papers_") as folder:
+        config = configuration(run, folder)
         with agg.LocalServer(shards=shards_of(run), workers=run.ranks,
                              folder=folder, lr=1.0, job="papers",
-                             config=configuration(run, folder)) as server:
-            result = _work(run, server.address)
+                             config=config) as server:
+            result = _work(run, server.address,
+                           config.get("metrics", {}).get("port", 0))
         result["tensor_orthogonality"] = (
             tensor_orthogonality(agg.RoundLog(os.path.join(folder, _LOG)),
                                  run.spans)

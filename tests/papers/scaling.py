@@ -25,18 +25,15 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import math
-import re
-import socket
 import statistics
 import sys
 import threading
 import time
-import urllib.request
 from typing import Any, Optional, Sequence
 
 import numpy as np
 
-from tests.papers import digits, job, streams
+from tests.papers import digits, job, metrics_page, streams
 
 # pylint: disable=wrong-import-order
 import agg_server as agg  # job has put the package into the path
@@ -48,7 +45,6 @@ _TOLERANCE = 0.1
 # a job that has come down to it would never grow again.
 _MICRO = 2
 _CONNECT_SECONDS = 120.0
-_METRIC = re.compile(r"(?m)^aggserver_useful_workers(?:\{[^}]*\})? (\S+)$")
 
 
 def wanted(useful: float, now: int, most: int) -> int:
@@ -85,31 +81,9 @@ class Result:
     fifths: tuple[float, ...]  # mean number of workers, by progress
 
 
-def _free_ports() -> int:
-    """The first of SHARDS neighbouring ports that nobody listens at."""
-    while True:
-        with socket.socket() as first:
-            first.bind(("127.0.0.1", 0))
-            port: int = first.getsockname()[1]
-            try:
-                for more in range(1, SHARDS):
-                    with socket.socket() as other:
-                        other.bind(("127.0.0.1", port + more))
-            except (OSError, OverflowError):
-                continue
-            return port
-
-
 def useful_workers(port: int) -> float:
     """The metric, from the coordinator's page."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics",
-                                timeout=60) as page:
-        text = page.read().decode()
-    found = _METRIC.search(text)
-    if found is None:
-        raise RuntimeError("the server has no aggserver_useful_workers; "
-                           "AGG_SERVER is older than this script")
-    return float(found[1])
+    return metrics_page.read(port, "aggserver_useful_workers")
 
 
 def configuration(plan: Plan, port: int) -> dict[str, Any]:
@@ -135,7 +109,7 @@ class Training:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._address = ""
-        self._port = _free_ports()
+        self._port = metrics_page.free_ports(SHARDS)
         self._batches: dict[int, streams.Batches] = {}
         self._lock = threading.Lock()
         self._workers: dict[int, tuple[threading.Thread, threading.Event]] = {}

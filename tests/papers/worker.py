@@ -9,6 +9,7 @@ error.
 
 from __future__ import annotations
 
+import concurrent.futures
 import json
 import math
 import os
@@ -29,7 +30,7 @@ import numpy as np
 import torch
 from agg_server.outcome import Info
 
-from tests.papers import tasks
+from tests.papers import metrics_page, tasks
 from tests.papers.description import Run
 from tests.papers.local_optimizers import LocalOptimizers
 
@@ -59,7 +60,7 @@ class Spans:
 
 
 class Crew:
-    """A thread for each rank, which makes the same call as all the others.
+    """A thread for each rank, which makes the same call as the others.
 
     (A pool's queue and futures cost 64 ranks some milliseconds per round.)
     """
@@ -77,16 +78,18 @@ class Crew:
             threading.Thread(target=self._work, args=(rank,),
                              daemon=True).start()
 
-    def __call__(self, call: Callable[[int], Any]) -> list[Any]:
-        """What it returns for each rank. Raises what one of them raised."""
-        self._call, self._left = call, len(self._turns)
-        for turn in self._turns:
-            turn.release()
-        self._all_done.acquire()
-        for result in self._results:
+    def __call__(self, call: Callable[[int], Any], ranks: range) -> list[Any]:
+        """What it returns for each of them. Raises what one of them raised."""
+        self._call, self._left = call, len(ranks)
+        for rank in ranks:
+            self._turns[rank].release()
+        if ranks:
+            self._all_done.acquire()
+        results = [self._results[rank] for rank in ranks]
+        for result in results:
             if isinstance(result, BaseException):
                 raise result
-        return self._results
+        return results
 
     def close(self) -> None:
         """Ends the threads."""
@@ -113,18 +116,59 @@ class Crew:
 class Ranks:
     """The job's workers, each on a thread of its own. Not thread-safe."""
 
-    def __init__(self, run: Run, address: str,
+    def __init__(self, run: Run, address: str, metrics_port: int,
                  initial: dict[str, np.ndarray]) -> None:
-        self._crew = Crew(run.ranks)
+        self._crew = Crew(run.most_ranks)
         self._examples = run.batch
         mode = "combine" if run.step == "oracle" else "server"
-        self._workers: list[agg.Worker] = self._crew(lambda rank: agg.Worker(
+        self._join = lambda rank: agg.Worker(
             {name: torch.from_numpy(array.copy())
              for name, array in initial.items()},
             address, rank, mode=mode, tune_malloc=1,
-            connect_timeout=_CONNECT_SECONDS))[:]
+            connect_timeout=_CONNECT_SECONDS)
+        self._workers: list[agg.Worker] = []
         # What each rank pulled last.
         self._pulled: list[dict[str, torch.Tensor]] = []
+        self._metrics_port = metrics_port
+        self._joining: Optional[concurrent.futures.Future[
+            list[agg.Worker]]] = None
+        self._workers += self._crew(self._join, range(run.ranks))
+
+    def __len__(self) -> int:
+        """How many take part in the next round."""
+        return len(self._workers)
+
+    def resize(self, count: int) -> None:
+        """Lets the last ranks leave, or new ones join a running job, between two
+        rounds. Who joins takes part from the round after the next one on."""
+        before = len(self._workers)
+        self._crew(lambda rank: self._workers[rank].close(),
+                   range(count, before))
+        del self._workers[count:]
+        if count <= before or self._joining is not None:
+            return
+        new = Crew(count - before)
+        self._joining = concurrent.futures.Future()
+
+        def join(joining: "concurrent.futures.Future[list[agg.Worker]]") -> None:
+            try:
+                joining.set_result(new(lambda rank: self._join(before + rank),
+                                       range(count - before)))
+            except BaseException as error:  # pylint: disable=broad-except
+                joining.set_exception(error)
+            new.close()
+
+        threading.Thread(target=join, args=(self._joining,),
+                         daemon=True).start()
+        # A join that came behind the next round's rows would be a round late:
+        # which round it is must not depend on time.
+        deadline = time.monotonic() + _CONNECT_SECONDS
+        while metrics_page.read(self._metrics_port,
+                                "aggserver_workers_joined") < count:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{count} ranks are not in after "
+                                   f"{_CONNECT_SECONDS:.0f} s")
+            time.sleep(.01)
 
     def round(self, rows: tasks.Rows, losses: list[float]
               ) -> tuple[agg.Outcome, dict[str, np.ndarray]]:
@@ -141,8 +185,15 @@ class Ranks:
                 Info(loss, self._examples))
 
         # Alone, a rank needs no other thread.
-        ended = (self._crew(of_rank) if len(self._workers) > 1
-                 else [of_rank(0)])
+        here = range(len(self._workers))
+        ended = self._crew(of_rank, here) if len(here) > 1 else [of_rank(0)]
+        rows_in = len(ended[0][0].ranks) + len(ended[0][0].excluded_ranks)
+        if rows_in != len(here):
+            raise RuntimeError(f"the round has {rows_in} rows; allowed: one of "
+                               f"each of the {len(here)} ranks")
+        if self._joining is not None:
+            self._workers += self._joining.result(_CONNECT_SECONDS)
+            self._joining = None
         versions = {outcome.version for outcome, _ in ended}
         if len(versions) != 1:
             raise RuntimeError(f"the ranks have the versions {versions}; "
@@ -163,7 +214,7 @@ class Ranks:
 
     def close(self) -> None:
         """All ranks leave."""
-        self._crew(lambda rank: self._workers[rank].close())
+        self.resize(0)
         self._crew.close()
 
 
@@ -191,11 +242,12 @@ def _mean(values: list[float]) -> Optional[float]:
 class Training:
     """A job from its first round to its last."""
 
-    def __init__(self, run: Run, address: str) -> None:
+    def __init__(self, run: Run, address: str, metrics_port: int = 0) -> None:
+        """metrics_port: shard 0's, for a run with later_ranks."""
         self._run = run
         self._task = tasks.make(run.task, run)
         self._parameters = self._task.initial(run.seed)
-        self._ranks = Ranks(run, address, self._parameters)
+        self._ranks = Ranks(run, address, metrics_port, self._parameters)
         self._local = (LocalOptimizers(run.optimizer, run.learning_rate)
                        if run.push == "delta" else None)
         self._losses: list[float] = []
@@ -205,6 +257,7 @@ class Training:
         self._seconds: list[float] = []
         self._curve: list[list[float]] = []
         self._tau = 0.0
+        self._rows = 0  # of all rounds
         self._diverged = False
 
     @property
@@ -215,18 +268,29 @@ class Training:
     def result(self) -> dict[str, Any]:
         """Trains; what job.run_job returns."""
         reached, finished = None, False
-        everyone = range(self._run.ranks)
         while not finished and not self._diverged and reached is None and \
                 len(self._losses) < self._run.rounds:
             started = time.perf_counter()
+            if self._run.later_ranks:
+                self._ranks.resize(self._run.ranks_at(self._part()))
+            ranks = len(self._ranks)
+            self._rows += ranks
             rows, losses = self._task.gradients(
-                self._parameters, everyone, len(self._losses))
+                self._parameters, range(ranks), len(self._losses))
             finished = self._round(rows, losses)
             self._seconds.append(time.perf_counter() - started)
             reached = self._look(finished)
         self._ranks.compare()
         self._ranks.close()
         return self._summary(reached)
+
+    def _part(self) -> float:
+        """Of training, 0 to 1, that is done: by T_SI, or by rounds, whatever
+        ends the job."""
+        run = self._run
+        return (self._tau / run.scale_invariant_iterations
+                if run.scale_invariant_iterations
+                else len(self._losses) / run.rounds)
 
     def _round(self, rows: tasks.Rows, losses: list[float]) -> bool:
         """Whether no round follows."""
@@ -242,10 +306,7 @@ class Training:
             rate = np.float32(self._task.oracle_rate(self._parameters, pulled))
             self._parameters = {name: array - rate * pulled[name]
                                 for name, array in self._parameters.items()}
-        # T_SI, or rounds: whatever ends the job.
-        part = (self._tau / run.scale_invariant_iterations
-                if run.scale_invariant_iterations
-                else len(self._losses) / run.rounds)
+        part = self._part()
         self._gain_spans.add(part, outcome.gain)
         self._orthogonality_spans.add(part, outcome.orthogonality)
         self._tau = outcome.tau
@@ -288,7 +349,7 @@ class Training:
             "train_loss": _mean(self._losses[-last:]),
             "failed": failed,
             "rounds": rounds,
-            "examples": rounds * run.ranks * run.batch,
+            "examples": self._rows * run.batch,
             "mean_gain": _mean(self._gains),
             "curve": [[at, point if math.isfinite(point) else None]
                       for at, point in self._curve],
@@ -315,7 +376,8 @@ def main() -> None:
     threading.Thread(target=_read_jobs, args=(jobs,), daemon=True).start()
     while True:
         job = json.loads(jobs.get())
-        result = Training(Run(**job["run"]), job["address"]).result()
+        result = Training(Run(**job["run"]), job["address"],
+                          job["metrics_port"]).result()
         answers.write(json.dumps(result) + "\n")
         answers.flush()
 
