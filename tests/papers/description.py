@@ -55,6 +55,8 @@ class Run:
       spans: so many equal spans of training, by tau if the server ends the job
         by it, by rounds otherwise, with a mean gain and orthogonality each.
       tensors: orthogonality per tensor, too.
+      weights: what the combination weighs, of the unit gradients, and how near
+        it is to the mean of unit gradients; the log of rounds has it.
       later_ranks: (part of training, S): from there on, S workers. By tau if the
         server ends the job by it, by rounds otherwise; parts rise. Workers join
         and leave the running job.
@@ -85,6 +87,7 @@ class Run:
     stop_at: float = 0
     spans: int = 0
     tensors: bool = False
+    weights: bool = False
     later_ranks: Sequence[tuple[float, int]] = ()
     shards: int = 0
 

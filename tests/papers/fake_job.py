@@ -39,6 +39,8 @@ def run_job(run: Any) -> dict[str, Any]:
         "gain": [1 + value * (fields["ranks"] - 1) for value in rising],
         "orthogonality": rising,
         "tensor_orthogonality": tensors if fields.get("tensors") else {},
+        **({"weight_of_bad": rising, "near_control": rising[::-1]}
+           if fields.get("weights") else {}),
         "seconds": 0.0, "round_ms": 0.0}
 
 

@@ -29,6 +29,8 @@ _PROGRAMS = {"AGG_SERVER": "server/agg_server",
              "AGG_LIBRARY": "worker_client/c/libagg.so"}
 _TAIL_LINES = 15
 _LOG = "rounds.binlog"
+# Equal weights of unit gradients.
+_CONTROL = {"rule": "unit_mean", "scope": "global"}
 
 
 class JobError(Exception):
@@ -79,7 +81,9 @@ def configuration(run: Run, folder: str) -> dict[str, Any]:
             fields["step_scale"]["averaging"] = run.averaging
     if run.scale_invariant_iterations:
         fields["scale_invariant_iterations"] = run.scale_invariant_iterations
-    if run.tensors:
+    if run.weights:
+        fields["shadow_rules"] = [dict(_CONTROL)]
+    if run.tensors or run.weights:
         fields["round_log"] = {"path": os.path.join(folder, _LOG)}
     if shards_of(run) > 1:
         # Nobody restarts a shard here: a second copy of all would only cost.
@@ -177,6 +181,20 @@ def tensor_orthogonality(log: agg.RoundLog, spans: int
     return result
 
 
+def _span_means(values: np.ndarray, spans: int) -> list[Optional[float]]:
+    """Over equal spans of the rounds; None: no round of the span has one."""
+    parts = (part[np.isfinite(part)] for part in np.array_split(values, spans))
+    return [float(part.mean()) if part.size else None for part in parts]
+
+
+def weight_of_first(log: agg.RoundLog, count: int) -> np.ndarray:
+    """The share that the first `count` ranks have in the weights of the unit
+    gradients: c_i ||g_i|| over the sum of all. float64 [R]."""
+    weights = log.rows("coefficient") * log.rows("norm")
+    share: np.ndarray = weights[:, :count].sum(1) / weights.sum(1)
+    return share
+
+
 def run_job(run: Run) -> dict[str, Any]:
     """Does one run.
 
@@ -188,6 +206,9 @@ def run_job(run: Run) -> dict[str, Any]:
       rounds, examples: done.
       mean_gain: of all rounds. gain, orthogonality: means per span.
       tensor_orthogonality: the same by tensor, if the run asks for it.
+      weight_of_bad: means per span of the share that the ranks with random
+        labels have in the weights; near_control: of the cosine between the
+        combination and the mean of unit gradients. If the run asks for weights.
       curve: [round, score] for each point.
       reached: the round of the point that reached stop_at, or None.
       seconds: of wall time, with start and end. round_ms: median.
@@ -204,6 +225,12 @@ def run_job(run: Run) -> dict[str, Any]:
                              config=config) as server:
             result = _work(run, server.address,
                            config.get("metrics", {}).get("port", 0))
+        if run.weights:
+            log = agg.RoundLog(os.path.join(folder, _LOG))
+            result["weight_of_bad"] = _span_means(
+                weight_of_first(log, run.random_labels), run.spans)
+            result["near_control"] = _span_means(
+                log.shadows["unit_mean/global"].cosine, run.spans)
         result["tensor_orthogonality"] = (
             tensor_orthogonality(agg.RoundLog(os.path.join(folder, _LOG)),
                                  run.spans)

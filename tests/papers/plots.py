@@ -84,6 +84,27 @@ def adascale_gain(cells: Cells, series: Series) -> Figure:
     return figure
 
 
+_BETAS = (("0", parts.BROWN), (".9", parts.ORANGE), (".99", parts.BLUE),
+          (".999", parts.GREEN), ("control", parts.GRAY))
+
+
+def momentum(_cells: Cells, series: Series) -> Figure:
+    figure, panels = pyplot.subplots(1, 2, figsize=(9, 3.4))
+    for axes, what, title in (
+            (panels[0], "weight", "weight of the 4 workers with random labels"),
+            (panels[1], "cosine", "cosine with the mean of unit gradients")):
+        for beta, color in _BETAS:
+            parts.over_training(
+                axes, series[f"{what}/labels/{beta}"],
+                "equal weights" if beta == "control" else f"beta {beta}", color)
+        axes.set_title(title)
+        axes.set_xlabel("% of the rounds")
+    panels[0].legend(loc="best")
+    figure.suptitle("AdaCons, 16 workers: what its weights come to", fontsize=10)
+    figure.tight_layout()
+    return figure
+
+
 _ADASUM = (
     ("mean", "mean", parts.ORANGE, "s"), ("sum", "sum", parts.BROWN, "^"),
     ("sum_delta", "sum of deltas", parts.BROWN, "^"),
@@ -270,6 +291,7 @@ _FIGURES: dict[str, dict[str, Callable[[Cells, Series], Figure]]] = {
     "adasum": {"adasum_accuracy": adasum_accuracy,
                "adasum_orthogonality": adasum_orthogonality},
     "adacons": {"adacons": adacons},
+    "momentum": {"momentum": momentum},
     "text": {"text": text},
 }
 

@@ -39,6 +39,9 @@ PLOTS = {
          "deltas over training, by layer")),
     "adacons": (
         ("adacons", "mean, AdaCons and the mean of unit gradients"),),
+    "momentum": (
+        ("momentum", "weight of workers with random labels, and cosine with the "
+         "mean of unit gradients, by AdaCons's beta"),),
     "text": (
         ("text", "held-out loss of a language model and of word2vec"),),
 }
