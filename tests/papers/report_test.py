@@ -189,6 +189,7 @@ class CommittedTest(unittest.TestCase):
             made.update(found.cells)
             series.update(found.series)
         rows = series["orthogonality/cnn/gradient/64"]
+        constant = series["constant/cnn/gradient/64"]
 
         def mean(cell, digits=3):
             return cells.number(made[cell].mean, digits)
@@ -198,7 +199,15 @@ class CommittedTest(unittest.TestCase):
                          for name in ("one/1", "adascale/64"))
             return f"{one / many:.0f}"
 
+        def examples(model):
+            one, many = (statistics.fmean(made[f"{model}/{name}"].rounds)
+                         for name in ("one/1", "adascale/64"))
+            return f"{64 * many / one:.2g}"
+
         for words in (
+                f"64 workers compute {examples('mlp')} and {examples('cnn')} "
+                "times as many",
+                f"stays they end at {cells.number(constant[-1], 2)}",
                 f"MLP {mean('mlp/adascale/64')} (one worker "
                 f"{mean('mlp/one/1')}), CNN {mean('cnn/adascale/64')} "
                 f"({mean('cnn/one/1')}), in {fewer('mlp')} and {fewer('cnn')} "
@@ -216,7 +225,7 @@ class CommittedTest(unittest.TestCase):
                 f"{cells.number(rows[-1], 2)}"):
             self.assertIn(words, said)
         # And no others.
-        self.assertEqual(15, len(re.findall(r"(?<![\w.])[.]\d\d+", said)))
+        self.assertEqual(16, len(re.findall(r"(?<![\w.])[.]\d\d+", said)))
 
     def test_files_of_results_are_of_whole_sets_and_small(self):
         for path in script.RESULTS.glob("*.json"):
