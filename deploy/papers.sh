@@ -7,8 +7,8 @@
 #   deploy/papers.sh --quick         tiny runs into a temporary folder, in some 3
 #                                    minutes: that it works; the page stays
 #   deploy/papers.sh --jobs=N        N runs at a time, in place of one per core
-#   deploy/papers.sh NAME...         of adascale, adasum, adacons, momentum and text, only
-#                                    these
+#   deploy/papers.sh NAME...         of adascale, elastic, adasum, adacons, momentum and
+#                                    text, only these
 #
 # Installs what is missing (deploy/setup.sh --papers; deploy/torch_venv.sh) and
 # builds first. AGG_OUTPUT_BASE names another Bazel output base; AGG_SERVER and
@@ -30,7 +30,7 @@ for argument in "$@"; do
       exit 2
       ;;
     --jobs=*) jobs=$argument ;;
-    adascale | adasum | adacons | momentum | text) names="$names $argument" ;;
+    adascale | elastic | adasum | adacons | momentum | text) names="$names $argument" ;;
     --help | -h)
       usage
       exit 0
@@ -80,7 +80,7 @@ if [ -z "${AGG_SERVER:-}" ] || [ -z "${AGG_LIBRARY:-}" ]; then
 fi
 
 cd "$root"
-for name in ${names:-adascale adasum adacons momentum text}; do
+for name in ${names:-adascale elastic adasum adacons momentum text}; do
   # shellcheck disable=SC2086  # A flag, or none.
   "$python" -B -m "tests.papers.$name" $quick $fresh $jobs </dev/null
 done

@@ -53,7 +53,7 @@ def _iterations(book: Book, quick: bool) -> dict[str, int]:
 
 def cells(book: Book, quick: bool) -> dict[str, Cell]:
     """By the names of adascale_runs."""
-    first = {**runs.first(quick), **runs.elastic(quick)}
+    first = runs.first(quick)
     # All at once, so that no core waits; then they are there.
     book.results([run for seeds in first.values() for run in seeds])
     iterations = _iterations(book, quick)
@@ -102,8 +102,7 @@ def _mean_spans(seeds: list[list[Optional[float]]]
 
 
 def _sizes(cells_: script.Cells) -> list[int]:
-    return sorted({int(name.split("/")[2]) for name in cells_
-                   if name.split("/")[0] in _MODELS})
+    return sorted({int(name.split("/")[2]) for name in cells_})
 
 
 def _accuracy(model: str, cells_: script.Cells) -> script.Table:
@@ -137,31 +136,6 @@ def _text(arm: str, found: Cell, ranks: int, alone: float) -> str:
     return f"{text}; {ranks * rounds / alone:.2g})"
 
 
-def _elastic(cells_: script.Cells) -> script.Table:
-    """The paper's Table 2: workers that change on the way."""
-    names = [name.split("/")[1:] for name in cells_
-             if name.startswith("elastic/")]
-    models = list(dict.fromkeys(model for model, _, _ in names))
-    rows = []
-    for way, words in (("up", "4, 16, then 64"), ("down", "64, 16, then 4")):
-        for arm in ("adascale", "lsw"):
-            row = [f"{_ARMS[arm]}, {words}"]
-            for model in models:
-                found = cells_[f"elastic/{model}/{arm}/{way}"]
-                row.append(f"{found.text()} "
-                           f"({round(statistics.fmean(found.rounds))})")
-            rows.append(row)
-    rows.append(["one worker", *(cells_[f"{model}/one/1"].text()
-                                 for model in models)])
-    return script.Table(
-        "Workers that come and go: test accuracy (iterations)",
-        ["workers, from 25% and from 50% on"]
-        + [_MODELS[model] for model in models], rows,
-        "Five seeds; three of one worker. Sessions join and leave the running "
-        "job at 25% and 50% of one worker's iterations: of tau with AdaScale, "
-        "of examples with LSW.")
-
-
 def _gains(series_: script.Series) -> script.Table:
     rows = []
     for name, values in series_.items():
@@ -181,8 +155,7 @@ def _gains(series_: script.Series) -> script.Table:
 
 def tables(cells_: script.Cells, series_: script.Series
            ) -> list[script.Table]:
-    return [*(_accuracy(model, cells_) for model in _MODELS),
-            _elastic(cells_), _gains(series_)]
+    return [_accuracy(model, cells_) for model in _MODELS] + [_gains(series_)]
 
 
 if __name__ == "__main__":

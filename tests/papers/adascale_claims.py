@@ -156,22 +156,6 @@ def identity_keeps(cells: Cells, _: Series) -> Verdict:
         + _row(cells, "mlp", "adascale"))
 
 
-def survives_changes(cells: Cells, _: Series) -> Verdict:
-    """Jobs whose workers change are not worse than one worker; LSW's beside."""
-    found, words = [], []
-    for name, ours in cells.items():
-        if not name.startswith("elastic/") or "/adascale/" not in name:
-            continue
-        _, model, _, way = name.split("/")
-        made = compare(ours, cells[f"{model}/one/1"])
-        found.append(made.not_worse())
-        other = cells[f"elastic/{model}/lsw/{way}"]
-        words.append(f"{_MODELS[model]} {way}: {ours.text()}, one worker "
-                     f"{number(cells[f'{model}/one/1'].mean)} ({made.text()}), "
-                     f"LSW {other.text()}")
-    return each(found), "; ".join(words)
-
-
 CLAIMS = [
     Claim(_PAPER, "With many workers, AdaScale keeps the quality of one, with "
           "one worker's rate, schedule and momentum.", keeps_quality),
@@ -194,8 +178,6 @@ CLAIMS = [
           "on each other.",
           needed="Scores at equal tau during training; about a tenth more "
           "time."),
-    Claim(_PAPER, "It keeps the quality when the number of workers changes on "
-          "the way.", survives_changes),
     Claim(_PAPER, "It holds for ImageNet, speech, translation and detection.",
           needed="Those data, and GPUs."),
     Claim(_PAPER, "Training is faster by the clock.",

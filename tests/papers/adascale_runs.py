@@ -10,10 +10,6 @@ A cell is "mlp/adascale/16": model, arm, workers. The arms:
   same_rate  its rate, a S-th of its iterations
   identity   its rate, all of its iterations
   tuned      a plain mean with a rate of its own, AdaScale's iterations
-
-"elastic/mlp/adascale/up" and ".../lsw/down": the number of workers changes in the
-running job, at a quarter and at half of one worker's iterations, from the least of
-sizes() to the largest or back.
 """
 
 from __future__ import annotations
@@ -49,7 +45,7 @@ def length(quick: bool) -> int:
     return 24 if quick else rates.rounds(PASSES, 1, BATCH)
 
 
-def _run(model: str, ranks: int, seed: int, rounds: int, rate: rates.Rate,
+def make(model: str, ranks: int, seed: int, rounds: int, rate: rates.Rate,
          step_scale: str = "none", **fields: Any) -> Run:
     return Run(task=TASKS[model], ranks=ranks, seed=seed, batch=BATCH,
                rounds=rounds, optimizer={"kind": "sgd", "momentum": .9},
@@ -58,7 +54,7 @@ def _run(model: str, ranks: int, seed: int, rounds: int, rate: rates.Rate,
 
 def adascale(model: str, ranks: int, seed: int, total: int) -> Run:
     """One worker's schedule, which the server follows at tau."""
-    return _run(model, ranks, seed, total,
+    return make(model, ranks, seed, total,
                 rates.step_decay(RATE[model], total), "adascale",
                 scale_invariant_iterations=total, spans=SPANS)
 
@@ -67,7 +63,7 @@ def linear(model: str, ranks: int, seed: int, rounds: int,
            warmup: float = 0) -> Run:
     """The server multiplies the rate with the number of workers; the warm-up
     begins at one worker's rate."""
-    return _run(model, ranks, seed, rounds,
+    return make(model, ranks, seed, rounds,
                 rates.step_decay(RATE[model], rounds, warmup, 1 / ranks),
                 "linear")
 
@@ -75,59 +71,9 @@ def linear(model: str, ranks: int, seed: int, rounds: int,
 def plain(model: str, ranks: int, seed: int, rounds: int, factor: float = 1,
           evaluate: str = "test") -> Run:
     """The mean of the gradients at one worker's rate times `factor`."""
-    return _run(model, ranks, seed, rounds,
+    return make(model, ranks, seed, rounds,
                 rates.step_decay(factor * RATE[model], rounds),
                 evaluate=evaluate)
-
-
-# Of one worker's iterations, where an elastic job changes its workers.
-CHANGES = (.25, .5)
-
-
-def elastic_adascale(model: str, way: list[int], seed: int, total: int) -> Run:
-    """`way`: the numbers of workers, one after another."""
-    return _run(model, way[0], seed, total,
-                rates.step_decay(RATE[model], total), "adascale",
-                scale_invariant_iterations=total,
-                later_ranks=tuple(zip(CHANGES, way[1:])))
-
-
-def elastic_linear(model: str, way: list[int], seed: int, total: int) -> Run:
-    """Each number of workers for its share of one worker's iterations; the
-    server multiplies the rate with what it has."""
-    ends = [*CHANGES, 1.]
-    shares = [end - begin for begin, end in zip([0., *CHANGES], ends)]
-    lengths = [max(1, round(share * total / ranks))
-               for share, ranks in zip(shares, way)]
-    rounds = sum(lengths)
-
-    def rounds_at(share: float) -> float:
-        """Of one worker's iterations."""
-        done, begin = 0., 0.
-        for end, length in zip(ends, lengths):
-            if share <= end:
-                return done + length * (share - begin) / (end - begin)
-            done, begin = done + length, end
-        return done
-
-    rate = {**rates.step_decay(RATE[model], rounds, WARMUP, 1 / way[0]),
-            "boundaries": [rounds_at(share) for share in rates.DECAYS]}
-    # Half a round early: which round begins a share is no matter of rounding.
-    return _run(model, way[0], seed, rounds, rate, "linear", later_ranks=tuple(
-        ((rounds_at(share) - .5) / rounds, ranks)
-        for share, ranks in zip(CHANGES, way[1:])))
-
-
-def elastic(quick: bool) -> Runs:
-    """Of both ways, with five seeds."""
-    total = length(quick)
-    up = [1, 2, 4] if quick else list(sizes(quick))
-    return {f"elastic/{model}/{arm}/{name}": [
-        make(model, way, seed, total) for seed in range(1 if quick else 5)]
-        for model in TASKS
-        for arm, make in (("adascale", elastic_adascale),
-                          ("lsw", elastic_linear))
-        for name, way in (("up", up), ("down", up[::-1]))}
 
 
 def first(quick: bool) -> Runs:

@@ -291,6 +291,7 @@ _FIGURES: dict[str, dict[str, Callable[[Cells, Series], Figure]]] = {
     "adasum": {"adasum_accuracy": adasum_accuracy,
                "adasum_orthogonality": adasum_orthogonality},
     "adacons": {"adacons": adacons},
+    "elastic": {},
     "momentum": {"momentum": momentum},
     "text": {"text": text},
 }

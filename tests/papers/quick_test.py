@@ -96,6 +96,9 @@ class QuickTest(unittest.TestCase):
     def test_adacons(self):
         self.draw(self.quick("adacons"))
 
+    def test_elastic(self):
+        self.quick("elastic")
+
     def test_momentum(self):
         self.draw(self.quick("momentum"))
 

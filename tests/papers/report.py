@@ -39,6 +39,7 @@ PLOTS = {
          "deltas over training, by layer")),
     "adacons": (
         ("adacons", "mean, AdaCons and the mean of unit gradients"),),
+    "elastic": (),
     "momentum": (
         ("momentum", "weight of workers with random labels, and cosine with the "
          "mean of unit gradients, by AdaCons's beta"),),

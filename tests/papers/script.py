@@ -32,7 +32,7 @@ from tests.papers.results import Book, Result, RunFailedError, run_job
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 RESULTS = FOLDER / "results"
-SCRIPTS = ("adascale", "adasum", "adacons", "momentum", "text")
+SCRIPTS = ("adascale", "elastic", "adasum", "adacons", "momentum", "text")
 
 HOLDS = "holds"
 IN_PART = "holds in part"
