@@ -145,7 +145,14 @@ def adascale():
         lines("Gain",
               "One-worker steps that a round is worth: 1 (the workers repeat "
               "each other) to P (each is useful).",
-              [query(f"aggserver_gain_ratio{J}", "gain"), query(P, "P")]),
+              [query(f"aggserver_gain_ratio{J}", "gain"), query(P, "P"),
+               query(f"aggserver_next_gain_ratio{J}",
+                     "of the next round (averaging: lagged)")]),
+        lines("Gain of groups",
+              "With gain_scope per_group, by tensor. Far apart: one gain would "
+              "be too long a step for some and too short for others.",
+              [query(f"aggserver_group_gain_ratio{MODEL}", "least of all"),
+               query(f"aggserver_group_gain_ratio{TENSOR}", "{{tensor}}")]),
         lines("Efficiency", "Gain over P.",
               [query(f"aggserver_gain_ratio{J} / {P}", "efficiency")],
               unit="percentunit", min=0),
@@ -189,7 +196,8 @@ def adascale():
     ]
     return dashboard("agg-adascale", "agg_server: AdaScale",
                      "How many workers are useful, and what that does to the "
-                     "step.", [NAMESPACE_VARIABLE, JOB_VARIABLE], panels)
+                     "step.",
+                     [NAMESPACE_VARIABLE, JOB_VARIABLE, TENSOR_VARIABLE], panels)
 
 
 def rounds():
@@ -240,6 +248,15 @@ def rounds():
                      "pulled values that become {{becomes}}"),
                query(f"aggserver_differing_ranks{J}",
                      "workers with other parameters")]),
+        lines("Answers of external rules in a second",
+              "Missing or late again and again: its function fails, or is "
+              "slower than external.timeout_seconds.",
+              [query(f"rate(aggserver_rule_answers_total{J}{RATE})",
+                     "{{name}}: {{answer}}")]),
+        states("Processes of external rules",
+               "no: rounds have the rule's fallback.",
+               [query(f"aggserver_rule_process_connected{J}", "{{name}}")],
+               {0: ("no", "red"), 1: ("yes", "green")}),
         row("Workers"),
         lines("Workers", "Joined above attending: a dead process. Joined below "
               "the floor: the job follows its floor_policy.",

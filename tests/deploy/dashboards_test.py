@@ -92,7 +92,7 @@ class DashboardsTest(unittest.TestCase):
                     "tensor", "file", "worker", "shard", "rule", "scope",
                     "step_scale", "outcome", "phase", "kind", "version",
                     "backend", "late_shard", "reason", "method", "code",
-                    "transport", "use", "becomes"}, where)
+                    "transport", "use", "becomes", "name", "answer"}, where)
 
     def test_queries_name_what_is_documented_and_all_of_it(self):
         shown = set()
