@@ -28,14 +28,15 @@ def gradients(rounds, noise, seed=1):
 
 class LogCase(JobCase):
 
-    def log(self, rounds, more=lambda rows: "", rule="mean"):
+    def log(self, rounds, more=lambda rows: "", rule="mean", examples=None):
         """A log of the rounds' rows; `more` adds fields of a record."""
         records = []
         for i, rows in enumerate(rounds):
             fields = f'rule: "{rule}" scope: "global" {more(rows)} '
             gram = (rows @ rows.T).tolist()
             records.append(of_gram(i + 1, gram,
-                                   fields + (RUN if i == 0 else "")))
+                                   fields + (RUN if i == 0 else ""),
+                                   None if examples is None else examples[i]))
         path = self.temporary_folder() / "rounds.binlog"
         path.write_bytes(b"".join(records))
         return agg.RoundLog(path)
@@ -113,6 +114,28 @@ class CompareTest(LogCase):
             with self.assertRaisesRegex(agg.ManifestError, "finite weight"):
                 agg.compare(log, [bad])
 
+    def test_the_weighted_mean_weighs_by_each_rounds_examples(self):
+        rows = gradients(12, (1, 2, 1, 3))
+        examples = np.random.default_rng(2).integers(1, 90, rows.shape[:2])
+        log = self.log(rows, examples=examples)
+        found = agg.compare(log, ["mean", "weighted_mean"])
+
+        def progress(weights):
+            values = []
+            for each, of_rows in zip(rows, weights):
+                for held_out in range(4):
+                    others = np.delete(np.arange(4), held_out)
+                    u = of_rows[others] @ each[others]
+                    values.append(u @ each[held_out] / np.linalg.norm(u))
+            return np.mean(values)
+
+        ratio = progress(examples) / progress(np.ones(rows.shape[:2]))
+        self.assertGreater(abs(ratio - 1), 0.001)
+        self.assertAlmostEqual(found[1].progress, ratio, 10)
+        with self.assertRaisesRegex(agg.ManifestError,
+                                    'options of "weighted_mean" are .*clip'):
+            agg.compare(log, ["mean", ("weighted_mean", {"clip_norm": 1})])
+
     def test_rows_that_were_seen_do_not_judge(self):
         """Of nothing but noise no rule finds a gradient, though each is along
         the rows that it has combined."""
@@ -120,7 +143,7 @@ class CompareTest(LogCase):
         score = agg.compare(self.log(rows), ["mean", "adacons"])[0]
         self.assertEqual(score.verdict, "first")
         found = [comparison._progress(
-            [[each @ each.T] for each in rows], j,
+            [[each @ each.T] for each in rows], np.ones(rows.shape[:2]), j,
             comparison._weigher("mean", {})) for j in range(6)]
         self.assertLess(abs(np.mean(found)), 0.05)
 
@@ -227,6 +250,14 @@ class AdviseTest(LogCase):
                       found.rules[0])
         self.assertEqual([each.verdict for each in found.scores],
                          ["first", "better"])
+        # A second one with other options cannot be told from the first here.
+        log = self.log(gradients(9, (1, 1, 1)),
+                       lambda rows: 2 * (shadow % "sum"))
+        found = agg.advise(log)
+        self.assertEqual([each.rule for each in found.scores],
+                         ["mean/global", "sum/global"])
+        self.assertIn("sum/global#2 cannot be judged: its options are not in "
+                      "the log", found.rules)
         # One that cannot be judged leaves the others.
         log = self.log(gradients(9, (1, 1, 1)),
                        lambda rows: shadow % "of_next_year" + shadow % "sum")

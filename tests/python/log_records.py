@@ -34,12 +34,14 @@ def record(version, more="", history=7):
 FIRST = record(1, RUN)
 
 
-def of_gram(version, gram, more=""):
+def of_gram(version, gram, more="", examples=None):
     """A record of an applied round with this Gram matrix, of ranks 0, 1, ...
+    `examples`: of each row; None: 4.
     """
     side = len(gram)
-    rows = " ".join(f"rows {{ rank: {i} examples: 4 norm: {gram[i][i] ** 0.5!r} }}"
-                    for i in range(side))
+    counts = [4] * side if examples is None else examples
+    rows = " ".join(f"rows {{ rank: {i} examples: {counts[i]} "
+                    f"norm: {gram[i][i] ** 0.5!r} }}" for i in range(side))
     packed = " ".join(f"gram: {gram[i][j]!r}" for i in range(side)
                       for j in range(i, side))
     return record(version, f"{rows} {packed} {more}")

@@ -208,6 +208,31 @@ class WrittenTest(JobCase):
                     pass
                 data[at] ^= change
 
+    def test_what_came_before_a_damage_is_in_all_arrays(self):
+        log = self.log(FIRST)
+        np.testing.assert_array_equal(log.gain, [1.5])
+        self.path.write_bytes(FIRST + record(2) + b"\xff" * 9)
+        with self.assertRaises(agg.RoundLogError):
+            log.refresh()
+        self.assertEqual(len(log), 2)
+        np.testing.assert_array_equal(log.version, [1, 2])
+        np.testing.assert_array_equal(log.gain, [1.5, 2.5])
+
+    def test_shadows_of_one_rule_and_scope_are_numbered(self):
+        def shadow(rule, norm):
+            return (f'shadows {{ rule: "{rule}" scope: "global" norm: {norm} '
+                    "cosine: 0.5 } ")
+
+        log = self.log(record(1, RUN + shadow("adacons", 1) + shadow("sum", 2)
+                              + shadow("adacons", 3) + shadow("adacons", 4))
+                       + record(2, shadow("adacons", 5)))
+        self.assertEqual(list(log.shadows), [
+            "adacons/global", "sum/global", "adacons/global#2",
+            "adacons/global#3"])
+        for name, norms in zip(log.shadows, (
+                [1, 5], [2, np.nan], [3, np.nan], [4, np.nan])):
+            np.testing.assert_array_equal(log.shadows[name].norm, norms, name)
+
     def test_names_that_are_wrong(self):
         log = self.log(FIRST)
         with self.assertRaisesRegex(AttributeError, 'has no "gian"'):

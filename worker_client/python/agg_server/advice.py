@@ -186,6 +186,10 @@ def _rules(log: RoundLog, last: int) -> tuple[list[str], list[RuleScore]]:
     lines: list[str] = []
     scores: list[RuleScore] = []
     for name in names[1:]:
+        if "#" in name:
+            lines.append(f"{name} cannot be judged: its options are not in the "
+                         "log")
+            continue
         try:
             first, score = compare(log, [applied, name], last)
         except Error as error:

@@ -18,7 +18,8 @@ _BLOCKS = 10
 _T975 = (math.inf, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306,
          2.262)
 Rule = Union[str, Callable[[np.ndarray, Any], Any]]
-_Weigh = Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]
+# Weights of the Gram matrices of rounds, and of the rows' examples in each.
+_Weigh = Callable[[Sequence[np.ndarray], np.ndarray], Sequence[np.ndarray]]
 # Workers that take their turn as the one that is left out.
 _MAX_HELD_OUT = 8
 
@@ -106,11 +107,21 @@ def _weigher(rule: Rule, options: Mapping[str, Any]) -> _Weigh:
     other."""
     if not callable(rule):
         name = _split(rule)[0]
-        return lambda grams: [step.coefficients for step in combine_steps(
-            [_root(gram) for gram in grams], name, **options)]
+        if name == "weighted_mean":
+            # Its weights are no matter of the Gram matrix, and examples change
+            # from round to round, which agg_combine knows no way to say.
+            if options:
+                raise ManifestError(
+                    f'the options of "{rule}" are {dict(options)}; allowed: '
+                    "none, since the log's examples are its weights")
+            return lambda grams, examples: [
+                each / each.sum() for each in examples]
+        return lambda grams, examples: [
+            step.coefficients for step in combine_steps(
+                [_root(gram) for gram in grams], name, **options)]
     decide = rule
 
-    def call(grams: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def call(grams: Sequence[np.ndarray], _: np.ndarray) -> list[np.ndarray]:
         found = [np.asarray(decide(gram, None), np.float64) for gram in grams]
         for weights, gram in zip(found, grams):
             if weights.shape != (len(gram),) or \
@@ -127,15 +138,16 @@ def _label(rule: Rule) -> str:
     return getattr(rule, "__name__", "a function") if callable(rule) else rule
 
 
-def _progress(grams: Sequence[Sequence[np.ndarray]], held_out: int,
-              weigh: _Weigh) -> np.ndarray:
+def _progress(grams: Sequence[Sequence[np.ndarray]], examples: np.ndarray,
+              held_out: int, weigh: _Weigh) -> np.ndarray:
     """<u, g> / ||u|| of each round, of the row that is left out."""
     others = np.delete(np.arange(len(grams[0][0])), held_out)
     along = np.zeros(len(grams))
     squared = np.zeros(len(grams))
     for segment in range(len(grams[0])):
         of_rounds = [each[segment] for each in grams]
-        found = weigh([gram[np.ix_(others, others)] for gram in of_rounds])
+        found = weigh([gram[np.ix_(others, others)] for gram in of_rounds],
+                      examples[:, others])
         for place, (gram, weights) in enumerate(zip(of_rounds, found)):
             along[place] += weights @ gram[others, held_out]
             squared[place] += weights @ gram[np.ix_(others, others)] @ weights
@@ -165,7 +177,8 @@ def compare(log: RoundLog,
     In turn one worker is left out. The rule combines the others' rows, by the
     server's own code; the row that was left out, which the rule has not seen,
     tells without bias how far that direction goes along the true gradient. The
-    length of u does not count: a rate would make up for it. It says what a rule
+    length of u does not count: a rate would make up for it. "weighted_mean"
+    weighs by the examples that the log has of each row. It says what a rule
     does with these gradients, and not where training with it would have led.
 
     Args:
@@ -196,11 +209,13 @@ def compare(log: RoundLog,
                if "per_tensor" in scopes else ""))
     held_out = np.unique(np.linspace(
         0, len(ranks) - 1, min(len(ranks), _MAX_HELD_OUT)).astype(int))
+    examples = log.rows("examples")[indices][
+        :, np.searchsorted(log.ranks, ranks)]
     series: list[np.ndarray] = []
     for rule, options in named:
         grams = [_segments(log, index, _split(rule)[1]) for index in indices]
         weigh = _weigher(rule, options)
-        series.append(np.mean([_progress(grams, row, weigh)
+        series.append(np.mean([_progress(grams, examples, row, weigh)
                                for row in held_out], axis=0))
     first = abs(float(series[0].mean())) or math.nan
     return [_score(_label(rule), values, series[0], first, place == 0)

@@ -121,10 +121,10 @@ class RoundLog:
     def _read(self, file: LogFile) -> int:
         number = 0
         for record in file.records():
+            # Each time, since what follows may be damaged, which raises.
+            self._results = {}
             self._add(record)
             number += 1
-        if number:
-            self._results = {}
         return number
 
     def _add(self, record: Message) -> None:
@@ -463,11 +463,17 @@ class RoundLog:
     @property
     @_kept
     def shadows(self) -> Mapping[str, Shadow]:
-        """The shadow rules: by "RULE/SCOPE", in the order of the job."""
+        """The shadow rules: by "RULE/SCOPE", in the order of the job. Further
+        ones of the same rule and scope, with other options, are "RULE/SCOPE#2",
+        "RULE/SCOPE#3", and so on."""
         result: dict[str, Shadow] = {}
         for index, record in enumerate(self._records):
+            times: dict[str, int] = {}
             for each in record.get("shadows", []):
                 name = f"{each['rule']}/{each['scope']}"
+                times[name] = times.get(name, 0) + 1
+                if times[name] > 1:
+                    name += f"#{times[name]}"
                 if name not in result:
                     result[name] = Shadow(np.full(len(self), np.nan),
                                           np.full(len(self), np.nan))
