@@ -264,6 +264,18 @@ void ReadMoments(const v1::JobConfig& config, ConfigFields* fields,
   }
 }
 
+// Nobody would apply the groups' gains: workers, who step, get one.
+void CheckGroupGains(const CoordinatorOptions& job, FieldErrors* errors) {
+  if (job.combine.step_scale.gain_scope != GainScope::kPerGroup ||
+      job.optimizer.kind != OptimizerKind::kNone) {
+    return;
+  }
+  errors->Add(
+      FieldError("step_scale.gain_scope", "\"per_group\"",
+                 "with optimizer.kind \"none\": \"global\" (workers get one "
+                 "gain)"));
+}
+
 // Whether each part has a copy at the next shard: the coordinator and the shard
 // need to know of it.
 void ReadReplication(const v1::JobConfig& config, ConfigFields* fields,
@@ -401,6 +413,7 @@ ServerOptions Read(v1::JobConfig* config, FieldErrors* errors) {
     CheckPipelined(*config, options, errors);
   }
   ReadMoments(*config, &fields, job, errors);
+  CheckGroupGains(*job, errors);
   options.shard.pipelined = job->pipelined;
   // Waves are about as early.
   options.shard.early_gram = !job->pipelined;

@@ -382,8 +382,12 @@ void RoundReporter::Finish(Round round) {
     round.report.statistics = ComputeStatistics(
         round.facts.combine, round.facts.rule_before, round.facts.rows,
         round.report.decision, &shadow_rules_);
+    // A round that failed before its Grams came has one tensor of zeros, which
+    // are no tensor's Grams.
     if (tensor_grams_every_ > 0 &&
-        round.report.version % tensor_grams_every_ == 0) {
+        round.report.version % tensor_grams_every_ == 0 &&
+        round.facts.rows.tensors.size() ==
+            round.report.decision.tensors.size()) {
       round.report.statistics.tensor_grams = TensorGrams(round.facts.rows);
     }
   }

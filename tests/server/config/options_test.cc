@@ -341,6 +341,10 @@ TEST(OptionsTest, ErrorsNameFieldValueAndWhatIsAllowed) {
         "with step_scale.smoothing set"}},
       {"step_scale { gain_scope: 'x' }",
        {"step_scale.gain_scope is \"x\"", "\"global\", \"per_group\""}},
+      {"step_scale { kind: 'adascale' gain_scope: 'per_group' } "
+       "optimizer { kind: 'none' }",
+       {"step_scale.gain_scope is \"per_group\"",
+        "with optimizer.kind \"none\": \"global\" (workers get one gain)"}},
       {"step_scale { averaging: 'lagged' clip_before_average: false "
        "relative_floor: 1 }",
        {"step_scale.relative_floor is 1", "\"lagged\""}},

@@ -92,6 +92,35 @@ TEST(RoundReporterTest, TensorsHaveTheirGramsWhereTheJobAsks) {
   EXPECT_THAT(entries, ElementsAre(0, 0, 0, 3, 3, 3, 0, 0, 3));
 }
 
+// The engine makes such a round of one tensor of zeros.
+TEST(RoundReporterTest, ARoundThatFailedBeforeItsGramsHasNoneOfItsTensors) {
+  std::vector<size_t> entries;
+  RoundReporter reporter(
+      [&](const RoundReport& report) {
+        entries.push_back(report.statistics.tensor_grams.size());
+      },
+      /*tensor_grams_every=*/1);
+  for (const bool failed : {true, false}) {
+    const CombineOptions options = MakeOptions("mean");
+    const RoundInput input = MakeRound({LcgRows(1, 2, 4), LcgRows(2, 2, 4)});
+    RoundFacts facts;
+    facts.combine = options;
+    RoundReport report;
+    report.version = 1;
+    if (failed) {
+      facts.rows = CompactRound(input.rows, {GramMatrix(2)});
+      CompactedRound nothing;
+      nothing.num_tensors = input.tensors.size();
+      report.decision = DecideCoefficients(options, {}, 0, nothing);
+    } else {
+      facts.rows = CompactRound(input.rows, input.tensors);
+      report.decision = Decide(options, {}, input);
+    }
+    reporter.Add(std::move(facts), std::move(report));
+  }
+  EXPECT_THAT(entries, ElementsAre(0, 6));
+}
+
 TEST(RoundReporterTest, FlushWaitsForTheReport) {
   std::atomic<int> num_reports{0};
   RoundReporter reporter([&](const RoundReport&) { ++num_reports; });
