@@ -93,12 +93,16 @@ class ClaimTest(unittest.TestCase):
         self.assertEqual(len(published.RULES) + 2, len(table.rows))
         self.assertEqual(["1.27e-05", "1.98e-08"], list(table.rows[-2][1:]))
 
-    def test_the_committed_result_reaches_the_published(self):
-        path = script.RESULTS / "published_without_servers.json"
-        with Book(path, jobs=0) as book:
-            cells = published.cells(book, False)
+    def test_the_committed_results_reach_the_published(self):
+        found = []
+        for name in ("published", "published_without_servers"):
+            with Book(script.RESULTS / f"{name}.json", jobs=0) as book:
+                found.append(published.cells(book, False))
+        cells, without = found
         word, why = published.CLAIMS[0].verdict(cells, {})
         self.assertEqual(script.HOLDS, word, why)
+        for name, cell in cells.items():
+            self.assertEqual(without[name].values, cell.values, name)
         # The control ends there, too, and without momentum it is no use.
         for ranks in published.PUBLISHED:
             loss = {rule: published.geometric_mean(
