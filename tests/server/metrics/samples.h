@@ -53,9 +53,9 @@ inline RoundReport Report() {
   decision.orthogonality = 0.9375;
   decision.gradient_diversity = 1.125;
   decision.tensors = {
-      {0.5, 10.0, false, false},
-      {0.625, 20.0, true, false},
-      {std::numeric_limits<double>::quiet_NaN(), 30.0, false, false}};
+      {0.5, 1.0, 10.0, false, false},
+      {0.625, 2.0, 20.0, true, false},
+      {std::numeric_limits<double>::quiet_NaN(), 3.0, 30.0, false, false}};
   decision.tensors[1].gain = 3.5;
   decision.compensated = true;
   RoundStatistics& statistics = report.statistics;
