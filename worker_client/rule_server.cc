@@ -16,6 +16,7 @@
 #include "proto/external_rule.pb.h"
 #include "proto/protocol_version.h"
 #include "server/base/address.h"
+#include "server/base/field_error.h"
 #include "server/base/status_macros.h"
 #include "server/tls/tls_files.h"
 #include "worker_client/channel.h"
@@ -29,12 +30,9 @@ namespace {
 // Between two attempts to reach the coordinator.
 constexpr absl::Duration kPause = absl::Milliseconds(100);
 
-// Both halves of a matrix of which the upper one is sent. Empty: another size.
+// Both halves of a matrix of which the upper one is sent.
+// REQUIRES: it has the size of num_rows.
 std::vector<double> WholeGram(const v1::RuleSegment& segment, size_t num_rows) {
-  if (static_cast<size_t>(segment.gram_size()) !=
-      num_rows * (num_rows + 1) / 2) {
-    return {};
-  }
   std::vector<double> gram(num_rows * num_rows);
   int next = 0;
   for (size_t i = 0; i < num_rows; ++i) {
@@ -57,15 +55,16 @@ absl::StatusOr<RuleRound> RoundOf(const v1::RuleQuestion& question) {
     round.losses.push_back(
         row.has_loss() ? row.loss() : std::numeric_limits<double>::quiet_NaN());
   }
+  const size_t num_rows = round.ranks.size();
   for (const v1::RuleSegment& segment : question.segments()) {
-    round.segments.push_back({segment.tensor(),
-                              WholeGram(segment, round.ranks.size()),
-                              segment.state()});
-    if (round.segments.back().gram.empty()) {
+    if (static_cast<size_t>(segment.gram_size()) !=
+        num_rows * (num_rows + 1) / 2) {
       return absl::InternalError(absl::StrCat(
           "round ", round.round, " came with ", segment.gram_size(),
-          " entries of a Gram matrix of ", round.ranks.size(), " rows"));
+          " entries of a Gram matrix of ", num_rows, " rows"));
     }
+    round.segments.push_back(
+        {segment.tensor(), WholeGram(segment, num_rows), segment.state()});
   }
   return round;
 }
@@ -79,8 +78,7 @@ class RuleServer::Impl {
         name_{0, options.coordinator, options.tls},
         channel_(
             MakeChannel(options.coordinator, options.tls, options.token_file)),
-        stub_(v1::ExternalRules::NewStub(channel_)),
-        lost_since_(absl::Now()) {
+        stub_(v1::ExternalRules::NewStub(channel_)) {
     std::random_device random;
     request_.set_protocol_version(kProtocolVersion);
     request_.set_name(name);
@@ -89,7 +87,9 @@ class RuleServer::Impl {
   }
 
   absl::StatusOr<absl::optional<RuleRound>> Next(absl::Duration timeout) {
-    const absl::Time deadline = absl::Now() + timeout;
+    const absl::Time began = absl::Now();
+    if (!reached_) lost_since_ = std::min(lost_since_, began);
+    const absl::Time deadline = began + timeout;
     for (;;) {
       v1::ServeRuleReply reply;
       grpc::ClientContext context;
@@ -124,6 +124,9 @@ class RuleServer::Impl {
   }
 
   absl::Status Answer(const RuleDecision& decision) {
+    AGG_RETURN_IF_ERROR(CheckField(IsFinitePositive(decision.step_scale),
+                                   "step_scale", decision.step_scale,
+                                   "finite, > 0"));
     AGG_RETURN_IF_ERROR(BeginAnswer());
     v1::RuleAnswer* const answer = request_.mutable_answer();
     answer->set_step_scale(decision.step_scale);
@@ -188,7 +191,8 @@ class RuleServer::Impl {
   v1::ServeRuleRequest request_;
   uint64_t question_ = 0;  // that waits for an answer; 0: none
   bool reached_ = false;   // the coordinator has answered
-  absl::Time lost_since_;  // InfiniteFuture: the connection works
+  // InfiniteFuture: the connection works, or is not tried yet.
+  absl::Time lost_since_ = absl::InfiniteFuture();
 };
 
 absl::StatusOr<std::unique_ptr<RuleServer>> RuleServer::Create(

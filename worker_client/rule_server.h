@@ -76,7 +76,8 @@ class RuleServer {
   absl::StatusOr<absl::optional<RuleRound>> Next(absl::Duration timeout);
 
   // Sets the answer to the last round, which goes out with Next.
-  // FAILED_PRECONDITION: no round is open.
+  // FAILED_PRECONDITION: no round is open. INVALID_ARGUMENT: the step_scale;
+  // the round stays open.
   absl::Status Answer(const RuleDecision& decision);
   // Says why there are no weights: the round has its fallback at once.
   absl::Status Fail(const std::string& why);

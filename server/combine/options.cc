@@ -382,6 +382,14 @@ absl::Status CheckPipelining(const CombineOptions& options) {
     errors.Add(FieldError("combination.rule", Quoted(rule.name),
                           "with publish \"pipelined\": " + allowed));
   }
+  for (size_t i = 0; i < options.shadow_rules.size(); ++i) {
+    const RuleOptions& shadow = options.shadow_rules[i];
+    if (!shadow.rule->Has(kIsExternal)) continue;
+    errors.Add(FieldError(absl::StrCat("shadow_rules[", i, "].rule"),
+                          Quoted(shadow.rule->name),
+                          "with publish \"pipelined\": one that is decided "
+                          "in the server"));
+  }
   if (options.rule.scope != Scope::kPerTensor) {
     errors.Add(FieldError("combination.scope",
                           Quoted(ScopeName(options.rule.scope)),

@@ -138,10 +138,10 @@ bool IsExternalName(absl::string_view name);
 absl::Status ValidateCombineOptions(const CombineOptions& options);
 
 // Whether the combination allows each tensor to be published by itself (P43).
-// Shadow rules are computed at the end, and may be any. INVALID_ARGUMENT naming
-// each field by which a tensor's result would depend on other tensors, its
-// value, and what a pipelined job allows: the rule's scope and state, outliers,
-// clip_norm, step_scale.
+// Shadow rules are computed at the end, and may be any but external ones.
+// INVALID_ARGUMENT naming each field by which a tensor's result would depend on
+// other tensors, its value, and what a pipelined job allows: the rule's scope
+// and state, outliers, clip_norm, step_scale.
 absl::Status CheckPipelining(const CombineOptions& options);
 
 }  // namespace agg

@@ -357,13 +357,15 @@ void Coordinator::Drain(absl::Time deadline) {
     lock.Tell(context_.state.BeginDraining());
     context_.changed.NotifyAll();
   }
+  // A round that waits for one has its fallback, so that the deadline is left
+  // for its end and for the last checkpoint.
+  context_.rule_processes.Stop();
   {
     MutexLock lock(&context_.mutex);
     while (context_.state.in_round() && absl::Now() < deadline) {
       context_.changed.WaitFor(&context_.mutex, deadline - absl::Now());
     }
   }
-  context_.rule_processes.Stop();  // no round asks any more
   checkpoints_.AwaitLast(deadline);
   {
     TellingLock lock(&context_.mutex);

@@ -363,7 +363,11 @@ void RoundReporter::Loop() {
 }
 
 void RoundReporter::AskShadows(const RoundReport& report, RoundFacts* facts) {
-  if (!report.applied || ask_rule_ == nullptr) return;
+  // Statistics look at no other round's rows.
+  if (report.decision.kind != DecisionKind::kApply ||
+      facts->rows.num_rows() == 0 || ask_rule_ == nullptr) {
+    return;
+  }
   const CombineOptions& combine = facts->combine;
   for (size_t s = 0; s < combine.shadow_rules.size(); ++s) {
     const RuleOptions& shadow = combine.shadow_rules[s];

@@ -32,8 +32,13 @@ Rounds::Rounds(TaskContext* context, Restores* restores)
                                                   question.status());
         }
         question->shadow = &rule != &options.rule;
+        const auto over = [context, epoch = words.epoch] {
+          MutexLock lock(&context->mutex);
+          return context->state.JobOf(epoch) == nullptr;
+        };
         return context->rule_processes.Ask(
-            *std::move(question), absl::Seconds(rule.external.timeout_seconds));
+            *std::move(question), absl::Seconds(rule.external.timeout_seconds),
+            over);
       };
   context_->engine.SetAskRule(ask);
   context_->reporter.SetAskRule(ask);

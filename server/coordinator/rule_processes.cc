@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "server/base/field_error.h"
 #include "server/base/log.h"
@@ -21,9 +22,14 @@ namespace {
 
 // A message holds 8 MiB (proto/byte_buffer_frame.h), and has its own words.
 constexpr size_t kMostQuestionBytes = size_t{7} << 20;
+// Of a row in it, and of a segment beside its matrix, its name and its state.
+constexpr size_t kMostRowBytes = 48;
+constexpr size_t kMostSegmentBytes = 32;
 // Words of a process that fails, and former processes that are known.
 constexpr size_t kMostErrorBytes = 1024;
 constexpr size_t kMostReplaced = 16;
+// A wait sees within this time that it is over, whoever forgets to say so.
+constexpr absl::Duration kLook = absl::Seconds(1);
 
 std::vector<double> Packed(const GramMatrix& gram) {
   std::vector<double> packed;
@@ -66,13 +72,19 @@ absl::StatusOr<RuleQuestion> MakeQuestion(const CombineOptions& options,
   const bool per_tensor = rule.scope == Scope::kPerTensor;
   const size_t num_segments = per_tensor ? round.tensors.size() : 1;
   const size_t num_rows = static_cast<size_t>(round.num_rows());
-  const size_t num_bytes =
-      num_segments * (num_rows * (num_rows + 1) / 2) * sizeof(double);
+  size_t num_bytes = num_rows * kMostRowBytes;
+  for (size_t s = 0; s < num_segments; ++s) {
+    num_bytes +=
+        num_rows * (num_rows + 1) / 2 * sizeof(double) + kMostSegmentBytes;
+    if (per_tensor) num_bytes += (*words.tensors)[s].size();
+    if (s < states.size()) num_bytes += states[s].bytes.size();
+  }
   if (num_bytes > kMostQuestionBytes) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("the Gram matrices of ", num_segments, " tensors take ",
-                     num_bytes, " bytes; allowed: ", kMostQuestionBytes,
-                     " (scope \"global\" has one)"));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "the question about ", num_rows, " rows of ", num_segments,
+        per_tensor ? " tensors" : " model", " takes ", num_bytes,
+        " bytes; allowed: ", kMostQuestionBytes,
+        per_tensor ? " (scope \"global\" has one Gram matrix)" : ""));
   }
   RuleQuestion question;
   question.name = rule.external.name;
@@ -98,21 +110,20 @@ RuleProcesses::RuleProcesses(const Clock* clock, const CombineOptions& options)
   last_question_ = (uint64_t{random()} << 32) | random();
   std::vector<RuleOptions> rules = options.shadow_rules;
   rules.push_back(options.rule);
+  names_.insert(options.rule.external.name);
   for (const RuleOptions& rule : rules) {
-    if (rule.rule->Has(kIsExternal)) places_[rule.external.name];
+    if (!rule.rule->Has(kIsExternal)) continue;
+    names_.insert(rule.external.name);
+    places_[rule.external.name];
   }
 }
 
 absl::StatusOr<RuleProcesses::Place*> RuleProcesses::PlaceOf(
     const std::string& name) {
-  const auto found = places_.find(name);
-  if (found != places_.end()) return &found->second;
-  if (places_.size() >= kMostNames) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "name is ", Quoted(name), "; allowed: one of the ", kMostNames,
-        " external rules that this job has been asked for"));
-  }
-  return &places_[name];
+  if (names_.count(name) > 0) return &places_[name];
+  std::vector<std::string> allowed;
+  for (const std::string& one : names_) allowed.push_back(Quoted(one));
+  return FieldError("name", Quoted(name), absl::StrJoin(allowed, ", "));
 }
 
 void RuleProcesses::EndPoll(const absl::Status& reason, Place* place,
@@ -264,8 +275,20 @@ ExternalAnswer RuleProcesses::NotAsked(const std::string& name,
   return missing;
 }
 
-ExternalAnswer RuleProcesses::Ask(RuleQuestion question,
-                                  absl::Duration timeout) {
+bool RuleProcesses::WaitOn(const std::string& name, bool is_over,
+                           absl::Time deadline) {
+  MutexLock lock(&mutex_);
+  const absl::Time now = clock_->Now();
+  if (places_[name].answer.has_value() || stopped_ || is_over ||
+      now >= deadline) {
+    return false;
+  }
+  changed_.WaitFor(&mutex_, std::min(deadline - now, kLook));
+  return true;
+}
+
+ExternalAnswer RuleProcesses::Ask(RuleQuestion question, absl::Duration timeout,
+                                  const std::function<bool()>& over) {
   const std::string name = question.name;
   const absl::Time began = clock_->Now();
   Give give;
@@ -296,18 +319,20 @@ ExternalAnswer RuleProcesses::Ask(RuleQuestion question,
     }
   }
   if (give != nullptr) give(asked);
+  // `over` may take the lock of who ends this wait, so it has none of ours.
+  bool is_over = over != nullptr && over();
+  while (WaitOn(name, is_over, began + timeout)) {
+    is_over = over != nullptr && over();
+  }
   MutexLock lock(&mutex_);
   Place* const place = &places_[name];
-  absl::Time now = clock_->Now();
-  while (!place->answer.has_value() && !stopped_ && now < began + timeout) {
-    changed_.WaitFor(&mutex_, began + timeout - now);
-    now = clock_->Now();
-  }
+  const absl::Time now = clock_->Now();
   place->question = nullptr;
   std::optional<ExternalAnswer> answer =
       std::exchange(place->answer, std::nullopt);
   if (!answer.has_value()) {
     if (stopped_) return Missing(name, "the coordinator stops", place);
+    if (is_over) return Missing(name, "the epoch is over", place);
     place->absent = place->poll == 0;
     return Missing(
         name,

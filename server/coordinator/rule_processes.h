@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -91,36 +92,39 @@ struct RulePoll {
 // do not wait for one that is absent.
 class RuleProcesses {
  public:
-  // Rules by which a job may be asked for rounds at a time.
-  static constexpr size_t kMostNames = 16;
   // A process that polled so lately is there, for who looks at the status.
   static constexpr absl::Duration kThere = absl::Seconds(5);
 
   using Give =
       std::function<void(absl::StatusOr<std::shared_ptr<const RuleQuestion>>)>;
 
-  // `clock` outlives it. The external rules of `options` are there from the
-  // start, without a process.
+  // `clock` outlives it. Processes may ask for the names of `options`: that of
+  // its rule, which may become an external one (SetRule), and those of its
+  // external shadow rules. External rules are in Status() from the start,
+  // without a process.
   RuleProcesses(const Clock* clock, const CombineOptions& options);
 
   // Waits for the next question and gives it, or an error, once. An answer to
   // a question that is over is dropped and counted; one that is repeated does
   // nothing. A process that polls without an answer to the open question gets
-  // that one again. Errors: INVALID_ARGUMENT (the name; the answer does not
-  // fit, and the round has its fallback), ABORTED (replaced),
-  // RESOURCE_EXHAUSTED (names), UNAVAILABLE (stopped). Returns a number for
-  // CancelPoll, or 0.
+  // that one again. Errors: INVALID_ARGUMENT (no such name; the answer does not
+  // fit, and the round has its fallback), ABORTED (replaced), UNAVAILABLE
+  // (stopped). Returns a number for CancelPoll, or 0.
   uint64_t Poll(RulePoll poll, Give give);
   // Ends a poll whose caller has gone: its `give` is not called.
   void CancelPoll(uint64_t number);
 
-  // Asks, and waits for the answer for at most `timeout`. Its `missing` says
-  // why there is none. Blocks; one question at a time for each name.
-  ExternalAnswer Ask(RuleQuestion question, absl::Duration timeout);
+  // Asks, and waits for the answer for at most `timeout`, or until `over` says
+  // that nobody needs it; null: it never does. `over` is called again and again
+  // without this object's lock, and at once after CheckDeadlines. The answer's
+  // `missing` says why there is none. Blocks; one question at a time for each
+  // name.
+  ExternalAnswer Ask(RuleQuestion question, absl::Duration timeout,
+                     const std::function<bool()>& over);
   // The answer about a round for which no question could be made.
   ExternalAnswer NotAsked(const std::string& name, const absl::Status& reason);
 
-  // Has waits look at the clock.
+  // Has waits look at the clock, and whether they are over.
   void CheckDeadlines();
   // Ends all waits, now and later.
   void Stop();
@@ -155,12 +159,15 @@ class RuleProcesses {
   // Ends the poll that waits with an error.
   void EndPoll(const absl::Status& reason, Place* place, Calls* calls)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Waits a moment for the answer; whether to look again.
+  bool WaitOn(const std::string& name, bool is_over, absl::Time deadline);
   ExternalAnswer Missing(const std::string& name, std::string why, Place* place)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Clock* const clock_;
   mutable Mutex mutex_;
   CondVar changed_;
+  std::set<std::string> names_;  // that may be asked for
   std::map<std::string, Place> places_ ABSL_GUARDED_BY(mutex_);
   uint64_t last_question_ ABSL_GUARDED_BY(mutex_);  // begins at random
   uint64_t last_poll_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -41,9 +41,13 @@ bool TaskContext::RunOperation() {
 }
 
 void TaskContext::LoseEpoch(uint64_t epoch, const absl::Status& reason) {
-  TellingLock lock(&mutex);
-  lock.Tell(state.LoseEpoch(epoch, reason, clock->Now()));
-  changed.NotifyAll();
+  {
+    TellingLock lock(&mutex);
+    lock.Tell(state.LoseEpoch(epoch, reason, clock->Now()));
+    changed.NotifyAll();
+  }
+  // A round of that epoch may wait for a process.
+  rule_processes.CheckDeadlines();
 }
 
 void TaskContext::PropagateLoss() {

@@ -350,7 +350,7 @@ RulePoll FromProto(v1::ServeRuleRequest request, const std::string& identity) {
   RuleAnswer& answer = poll.answer.emplace();
   answer.question = from.question();
   answer.error = std::move(*from.mutable_error());
-  answer.step_scale = from.step_scale() == 0.0 ? 1.0 : from.step_scale();
+  answer.step_scale = from.has_step_scale() ? from.step_scale() : 1.0;
   for (v1::RuleWeights& segment : *from.mutable_segments()) {
     answer.segments.push_back(
         {{segment.weights().begin(), segment.weights().end()},

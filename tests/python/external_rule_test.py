@@ -149,6 +149,7 @@ class ExternalRuleTest(JobCase):
             "timeout_seconds": WAIT, "fallback": "sum"}})
         answers = [ValueError("no idea"), [1.0], [1.0, np.nan],
                    agg.RuleDecision([1, 1], step_scale=-1.0),
+                   agg.RuleDecision([1, 1], step_scale=0),
                    agg.RuleDecision([1, 1], state=b"x" * 70000), [0.0, 0.0]]
 
         def decide(_, info):
@@ -164,12 +165,13 @@ class ExternalRuleTest(JobCase):
                 "its function failed: ValueError: no idea",
                 r"ValueError: weights have the shape \(1,\)",
                 r"weights\[1\] is nan; allowed: finite",
-                "its answer is refused: step_scale is -1; allowed: ",
+                r"ValueError: step_scale is -1\.0; allowed: finite, > 0",
+                r"ValueError: step_scale is 0\.0; allowed: finite, > 0",
                 "its answer is refused: state is 70000 bytes; allowed: ")):
             self.assert_fell_back(outcome, why)
         self.assertEqual(outcomes[-1].message, "")
         np.testing.assert_array_equal(
-            x, -5 * (GRADIENTS[0] + GRADIENTS[1]))
+            x, -6 * (GRADIENTS[0] + GRADIENTS[1]))
         self.assertIn("no idea", "".join(logged.output))
 
     def test_without_a_process_the_job_goes_on(self):

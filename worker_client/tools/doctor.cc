@@ -281,16 +281,20 @@ void LookAtWorkers(const DoctorFacts& facts, Findings* findings) {
 }
 
 void LookAtRules(const v1::StatusReply& status, Findings* findings) {
+  // Another rule's rounds are none of theirs: a shadow's, or one that was set
+  // before.
+  const bool decides = status.combination().rule() == "external";
   for (const v1::RuleProcess& rule : status.rule_processes()) {
     if (rule.connected()) continue;
     findings->Add(
-        Severity::kWarning,
+        decides ? Severity::kWarning : Severity::kNote,
         absl::StrCat(
             "no process decides the external rule \"", rule.name(), "\"",
             rule.client().empty()
                 ? ""
                 : absl::StrCat(" any more (it was ", rule.client(), ")"),
-            ": rounds have its fallback"),
+            decides ? ": rounds have its fallback"
+                    : ": as a shadow it has no numbers"),
         absl::StrCat("start it: agg.serve_rule(.., name=\"", rule.name(),
                      "\")"));
   }

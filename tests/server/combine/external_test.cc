@@ -218,6 +218,14 @@ TEST(ExternalOptionsTest, NoRoundOfItIsPublishedInPieces) {
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("combination.rule is \"external\"; allowed: with "
                         "publish \"pipelined\": \"sum\", "));
+  CombineOptions options = MakeOptions("mean");
+  options.rule.scope = Scope::kPerTensor;
+  EXPECT_EQ(CheckPipelining(options), absl::OkStatus());
+  options.shadow_rules.push_back(MakeOptions("krum").rule);
+  options.shadow_rules.push_back(Options(Scope::kGlobal).rule);
+  EXPECT_THAT(std::string(CheckPipelining(options).message()),
+              HasSubstr("shadow_rules[1].rule is \"external\"; allowed: with "
+                        "publish \"pipelined\": "));
 }
 
 }  // namespace

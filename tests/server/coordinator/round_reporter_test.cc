@@ -200,6 +200,32 @@ TEST(RoundReporterTest, ShadowsThatAreExternalAreAskedAfterTheRound) {
   EXPECT_EQ(reporter.ShadowRules().at(1).at(0).bytes, "left");
 }
 
+TEST(RoundReporterTest, ShadowsAreAskedAboutDecidedRoundsAlone) {
+  CombineOptions options = MakeOptions("mean");
+  options.shadow_rules.push_back(MakeOptions("external").rule);
+  int num_asked = 0;
+  RoundReporter reporter([](const RoundReport&) {});
+  reporter.SetAskRule([&](const CombineOptions&, const RuleOptions& rule,
+                          const CompactedRound&, absl::Span<const RuleState>,
+                          const RoundWords&) {
+    ++num_asked;
+    ExternalAnswer answer;
+    answer.name = rule.external.name;
+    answer.missing = "it is away";
+    return answer;
+  });
+  // As of a round in waves: some tensors changed, and no decision is of all.
+  Finished waves(options, 1, 0);
+  waves.report.applied = true;
+  waves.report.decision.kind = DecisionKind::kSkip;
+  Add(&reporter, std::move(waves));
+  EXPECT_EQ(num_asked, 0);
+  Finished whole(options, 1, 1);
+  whole.report.applied = true;
+  Add(&reporter, std::move(whole));
+  EXPECT_EQ(num_asked, 1);
+}
+
 // What a round's report says to workers and to people.
 
 absl::Time At(int seconds) {

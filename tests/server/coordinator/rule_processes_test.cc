@@ -80,7 +80,8 @@ class RuleProcessesTest : public ::testing::Test {
   // Asks on a thread of its own; ends when the test has the answer.
   void BeginAsk(RuleQuestion question = Question()) {
     asking_ = std::thread([this, question] {
-      answer_ = processes_.Ask(question, absl::Seconds(10));
+      answer_ = processes_.Ask(question, absl::Seconds(10),
+                               [this] { return over_.load(); });
     });
   }
   ExternalAnswer EndAsk() {
@@ -107,6 +108,7 @@ class RuleProcessesTest : public ::testing::Test {
   FakeClock clock_;
   RuleProcesses processes_;
   std::thread asking_;
+  std::atomic<bool> over_{false};  // what was asked about
   ExternalAnswer answer_;
 };
 
@@ -159,7 +161,7 @@ TEST_F(RuleProcessesTest, ARoundWaitsOnceForAProcessThatIsNotThere) {
   EXPECT_THAT(EndAskByTime().missing,
               HasSubstr("no process has asked for rounds within 10s"));
   // Not again, until one comes.
-  EXPECT_THAT(processes_.Ask(Question(), absl::Hours(1)).missing,
+  EXPECT_THAT(processes_.Ask(Question(), absl::Hours(1), nullptr).missing,
               HasSubstr("since the last one that waited for it"));
   EXPECT_EQ(Status().missing_answers, 2u);
   EXPECT_FALSE(Status().connected);
@@ -281,18 +283,42 @@ TEST_F(RuleProcessesTest, StopEndsAllWaits) {
   processes_.Poll(PollOf(7), given.Take());
   BeginAsk();
   ASSERT_TRUE(given.Wait().ok());
-  Given other;
-  RulePoll poll = PollOf(9);
-  poll.name = "other";
-  processes_.Poll(poll, other.Take());
   processes_.Stop();
   EXPECT_EQ(EndAsk().missing, "the coordinator stops");
-  EXPECT_TRUE(absl::IsUnavailable(other.Wait().status()));
-  EXPECT_EQ(processes_.Ask(Question(), absl::Hours(1)).missing,
+  EXPECT_EQ(processes_.Ask(Question(), absl::Hours(1), nullptr).missing,
             "the coordinator stops");
 }
 
-TEST_F(RuleProcessesTest, NamesAreCheckedAndBounded) {
+TEST_F(RuleProcessesTest, StopEndsAPollThatWaits) {
+  Given given;
+  processes_.Poll(PollOf(7), given.Take());
+  processes_.Stop();
+  EXPECT_TRUE(absl::IsUnavailable(given.Wait().status()));
+}
+
+// The clock stands: only the epoch's end can end it.
+TEST_F(RuleProcessesTest, ARoundOfAnEpochThatIsOverWaitsForNobody) {
+  Given given;
+  processes_.Poll(PollOf(7), given.Take());
+  BeginAsk();
+  ASSERT_TRUE(given.Wait().ok());
+  over_ = true;
+  processes_.CheckDeadlines();
+  EXPECT_EQ(EndAsk().missing, "the epoch is over");
+  // The process had its time yet, and so has the next round's.
+  EXPECT_TRUE(Status().connected);
+  over_ = false;
+  BeginAsk();
+  Given next;
+  processes_.Poll(PollOf(7), next.Take());
+  const auto question = next.Wait();
+  ASSERT_TRUE(question.ok());
+  Given last;
+  processes_.Poll(AnswerOf(7, (*question)->number, {1.0, 1.0}), last.Take());
+  EXPECT_EQ(EndAsk().missing, "");
+}
+
+TEST_F(RuleProcessesTest, NamesAreChecked) {
   RulePoll poll = PollOf(7);
   poll.name = "a b";
   Given bad;
@@ -306,18 +332,39 @@ TEST_F(RuleProcessesTest, NamesAreCheckedAndBounded) {
   Given refused;
   processes_.Poll(long_one, refused.Take());
   EXPECT_TRUE(absl::IsInvalidArgument(refused.Wait().status()));
-  std::vector<std::unique_ptr<Given>> given;
-  for (size_t i = 1; i < RuleProcesses::kMostNames; ++i) {
-    poll.name = "rule" + std::to_string(i);
-    given.push_back(std::make_unique<Given>());
-    processes_.Poll(poll, given.back()->Take());
-    EXPECT_FALSE(given.back()->has());
-  }
-  poll.name = "one-more";
-  Given more;
-  processes_.Poll(poll, more.Take());
-  EXPECT_TRUE(absl::IsResourceExhausted(more.Wait().status()));
-  processes_.Stop();
+  // Nobody would ever ask it about a round, and it would wait for ever.
+  poll.name = "extrenal";
+  Given mistyped;
+  EXPECT_EQ(processes_.Poll(poll, mistyped.Take()), 0u);
+  EXPECT_TRUE(absl::IsInvalidArgument(mistyped.Wait().status()));
+  EXPECT_EQ(mistyped.Wait().status().message(),
+            "name is \"extrenal\"; allowed: \"external\"");
+  EXPECT_EQ(processes_.Status().size(), 1u);
+}
+
+TEST(RuleNamesTest, AreThoseThatTheJobHasOrMayHave) {
+  FakeClock clock;
+  CombineOptions options = MakeOptions("mean");
+  options.rule.external.name = "later";  // SetRule may make it external
+  options.shadow_rules.push_back(MakeOptions("krum").rule);
+  options.shadow_rules.push_back(MakeOptions("external").rule);
+  options.shadow_rules[1].external.name = "shadow";
+  RuleProcesses processes(&clock, options);
+  ASSERT_EQ(processes.Status().size(), 1u);
+  EXPECT_EQ(processes.Status()[0].name, "shadow");
+  RulePoll poll;
+  poll.process = 7;
+  poll.client = "host:7";
+  poll.name = "external";
+  Given other;
+  processes.Poll(poll, other.Take());
+  EXPECT_EQ(other.Wait().status().message(),
+            "name is \"external\"; allowed: \"later\", \"shadow\"");
+  poll.name = "later";
+  Given later;
+  EXPECT_NE(processes.Poll(poll, later.Take()), 0u);
+  EXPECT_FALSE(later.has());
+  processes.Stop();
 }
 
 TEST(MakeQuestionTest, HasTheKeptRowsAndTheirMatrices) {
@@ -373,10 +420,34 @@ TEST(MakeQuestionTest, RefusesWhatDoesNotFitIntoAMessage) {
   const CompactedRound round = CompactRound(rows, std::move(tensors));
   RoundWords words;
   words.losses.resize(200);
+  words.tensors = std::make_shared<const std::vector<std::string>>(50, "w");
   const auto question = MakeQuestion(options, options.rule, round, {}, words);
   EXPECT_TRUE(absl::IsResourceExhausted(question.status()));
   EXPECT_THAT(std::string(question.status().message()),
-              HasSubstr("50 tensors take 8040000 bytes"));
+              HasSubstr("200 rows of 50 tensors takes 8051250 bytes"));
+}
+
+// Names and states count, too.
+TEST(MakeQuestionTest, RefusesManyTensorsOfFewRows) {
+  CombineOptions options = MakeOptions("external");
+  options.rule.scope = Scope::kPerTensor;
+  constexpr size_t kTensors = 20'000;
+  const CompactedRound round =
+      CompactRound(std::vector<RowInfo>(2),
+                   std::vector<GramMatrix>(kTensors, GramMatrix(2)));
+  RoundWords words;
+  words.losses.resize(2);
+  words.tensors = std::make_shared<const std::vector<std::string>>(
+      kTensors, std::string(100, 'x'));
+  EXPECT_TRUE(MakeQuestion(options, options.rule, round, {}, words).ok());
+  std::vector<RuleState> states(kTensors);
+  for (RuleState& state : states) state.bytes = std::string(300, 's');
+  EXPECT_TRUE(absl::IsResourceExhausted(
+      MakeQuestion(options, options.rule, round, states, words).status()));
+  words.tensors = std::make_shared<const std::vector<std::string>>(
+      kTensors, std::string(400, 'x'));
+  EXPECT_TRUE(absl::IsResourceExhausted(
+      MakeQuestion(options, options.rule, round, {}, words).status()));
 }
 
 }  // namespace

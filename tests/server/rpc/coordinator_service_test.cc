@@ -575,6 +575,39 @@ TEST_F(ExternalRuleServiceTest, ARefusedAnswerSaysWhyToBoth) {
   EXPECT_DOUBLE_EQ(outcome.combined_norm(), std::sqrt(5.0));  // of the mean
 }
 
+TEST_F(ExternalRuleServiceTest, AStepScaleOfZeroIsNotTakenForNone) {
+  const v1::JoinReply job = Seeded();
+  ASSERT_TRUE(Push(job, v1::GRADIENT).ok());
+  v1::RoundOutcome outcome;
+  std::thread worker(
+      [&] { EXPECT_TRUE(Commit(job, v1::GRADIENT, &outcome).ok()); });
+  v1::ServeRuleReply reply;
+  EXPECT_TRUE(Serve(&reply).ok());
+  request_.mutable_answer()->set_question(reply.question().number());
+  request_.mutable_answer()->add_segments()->add_weights(3.0);
+  request_.mutable_answer()->set_step_scale(0.0);
+  const grpc::Status refused = Serve(&reply);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(refused.error_message(), HasSubstr("step_scale is 0; allowed: "));
+  worker.join();
+  EXPECT_THAT(outcome.message(), HasSubstr("step_scale is 0"));
+}
+
+TEST_F(ExternalRuleServiceTest, DrainingDoesNotWaitForAProcess) {
+  const v1::JoinReply job = Seeded();
+  ASSERT_TRUE(Push(job, v1::GRADIENT).ok());
+  v1::RoundOutcome outcome;
+  std::thread worker(
+      [&] { EXPECT_TRUE(Commit(job, v1::GRADIENT, &outcome).ok()); });
+  v1::ServeRuleReply reply;
+  EXPECT_TRUE(Serve(&reply).ok());  // and it is never answered
+  coordinator_->Drain(absl::Now() + absl::Minutes(10));
+  worker.join();
+  EXPECT_EQ(outcome.kind(), v1::RoundOutcome::APPLIED);
+  EXPECT_THAT(outcome.message(),
+              HasSubstr("its fallback was applied: the coordinator stops"));
+}
+
 TEST_F(ExternalRuleServiceTest, APollEndsWithItsCaller) {
   v1::ServeRuleReply reply;
   EXPECT_EQ(Serve(&reply, absl::Now() + absl::Milliseconds(20)).error_code(),

@@ -175,6 +175,10 @@ TEST(DoctorTest, ExternalRulesThatNobodyDecides) {
   v1::RuleProcess* const rule = facts.status->add_rule_processes();
   rule->set_name("mine");
   EXPECT_THAT(TextOf(facts),
+              HasSubstr("note     no process decides the external rule "
+                        "\"mine\": as a shadow it has no numbers\n"));
+  facts.status->mutable_combination()->set_rule("external");
+  EXPECT_THAT(TextOf(facts),
               HasSubstr("warning  no process decides the external rule "
                         "\"mine\": rounds have its fallback\n"));
   rule->set_client("vm:7");

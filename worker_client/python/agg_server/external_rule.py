@@ -17,6 +17,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import logging
+import math
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Callable, Optional, Union
@@ -100,8 +101,11 @@ def _checked(returned: Any, info: RuleInfo) -> RuleDecision:
     if not np.isfinite(weights).all():
         bad = int(np.flatnonzero(~np.isfinite(weights))[0])
         raise ValueError(f"weights[{bad}] is {weights[bad]}; allowed: finite")
+    step_scale = float(decision.step_scale)
+    if not (math.isfinite(step_scale) and step_scale > 0):
+        raise ValueError(f"step_scale is {step_scale}; allowed: finite, > 0")
     state = info.state if decision.state is None else bytes(decision.state)
-    return RuleDecision(weights, float(decision.step_scale), state)
+    return RuleDecision(weights, step_scale, state)
 
 
 def _array(pointer: Any, count: int, shape: Any = None) -> np.ndarray:
@@ -154,7 +158,7 @@ class _RuleServer:
             text = f"{type(error).__name__}: {error}"
             self._complain(f"round {round_.round} has its fallback: {text}",
                            error)
-            self._lib.agg_rule_fail(self._handle, text.encode())
+            self._check(self._lib.agg_rule_fail(self._handle, text.encode()))
             return True
         weights = (_abi.RuleWeights * len(decisions))()
         for segment, decision in zip(weights, decisions):
@@ -162,9 +166,15 @@ class _RuleServer:
                 ctypes.POINTER(ctypes.c_double))
             segment.state = decision.state
             segment.state_size = len(decision.state or b"")
-        self._lib.agg_rule_answer(self._handle, weights, len(decisions),
-                                  round_.num_rows, step_scale)
+        self._check(self._lib.agg_rule_answer(
+            self._handle, weights, len(decisions), round_.num_rows,
+            step_scale))
         return True
+
+    def _check(self, code: int) -> None:
+        if code != 0:
+            raise error_of(code, _abi.text(self._lib.agg_error()), False,
+                           False, None)
 
     def _decisions(self, round_: Any) -> tuple[list[RuleDecision], float]:
         rows = int(round_.num_rows)
