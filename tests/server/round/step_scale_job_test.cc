@@ -104,7 +104,7 @@ TEST(GroupGainTest, EachGroupIsSteppedByItsOwnGain) {
       const Tensors before = *job.cluster.Pull(round);
       RunGroupedRounds(&job, round + 1);
       const Tensors after = *job.cluster.Pull(round + 1);
-      const Decision& decision = job.cluster.reports().back().decision;
+      const Decision decision = job.cluster.reports().back().decision;
       const auto& expected = gains[round];
       ASSERT_EQ(decision.group_gains.size(), 4u);
       EXPECT_EQ(decision.group_gains[2], 1.0);
