@@ -109,7 +109,8 @@ class _Worker:
                            "GRPC_POLL_STRATEGY": "poll",
                            "PYTHONPATH": os.pathsep.join(paths)})
 
-    def do(self, run: Run, address: str, metrics_port: int) -> dict[str, Any]:
+    def do(self, run: Run, address: str, metrics_port: int = 0
+           ) -> dict[str, Any]:
         """Raises JobError: it has ended."""
         process = self._process
         assert process.stdin and process.stdout
