@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from typing import Any
+from typing import Any, Optional
 
 from tests.papers import adascale_runs, script
-from tests.papers.cells import Cell, cell, difference, number
+from tests.papers.cells import EQUAL, UNDECIDED, Cell, cell, compare
 from tests.papers.description import Run
 from tests.papers.results import Book
-from tests.papers.script import DOES_NOT, HOLDS, Cells, Claim, Series
+from tests.papers.script import Cells, Claim, Series, Verdict, each
 
 NAME = "averaging"
 TITLE = "AdaScale: which rounds a gain is of"
@@ -108,17 +108,17 @@ def tables(cells_: Cells, series_: Series) -> list[script.Table]:
     return [_accuracy(cells_), _gains(series_)]
 
 
-def does_not_matter(cells_: Cells, _: Series) -> tuple[str, str]:
-    """No two of the conventions are two standard errors apart, in accuracy."""
-    found, words = [], []
+def does_not_matter(cells_: Cells, _: Series) -> Verdict:
+    """The conventions are equal in accuracy."""
+    found: list[Optional[bool]] = []
+    words = []
     for ranks in _sizes(cells_):
         for other in ("debiased", "paper"):
-            apart, error = difference(cells_[f"lagged/{ranks}"],
-                                      cells_[f"{other}/{ranks}"])
-            found.append(abs(apart) < 2 * error)
-            words.append(f"S = {ranks}: lagged is {number(apart)} from {other}, "
-                         f"with a standard error of {number(error)}")
-    return HOLDS if all(found) else DOES_NOT, "; ".join(words)
+            made = compare(cells_[f"lagged/{ranks}"], cells_[f"{other}/{ranks}"])
+            found.append(None if made.verdict == UNDECIDED
+                         else made.verdict == EQUAL)
+            words.append(f"S = {ranks}: lagged beside {other} {made.text()}")
+    return each(found), "; ".join(words)
 
 
 CLAIMS = [

@@ -57,7 +57,7 @@ class VerdictTest(unittest.TestCase):
                 for name, score in (("debiased", .88), ("paper", .88),
                                     ("lagged", lagged))}
 
-    def test_it_matters_where_one_is_two_errors_apart(self):
+    def test_it_matters_where_one_is_not_equal(self):
         self.assertEqual(
             averaging.does_not_matter(self.cells(.8801), {})[0], HOLDS)
         for lagged in (.87, .89):
