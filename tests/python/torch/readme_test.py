@@ -138,11 +138,13 @@ class ReadmeTest(JobCase):
             (folder / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
             (folder / name).chmod(0o755)
         block = re.sub("(?m)(^agg-launch .*&)", r"\1 workers=$!", block)
-        # The servers are jobs 1 and 2. They have the pipes, too, and so end
-        # with the shell.
+        # By process, since bash forgets a job that ends while another is waited
+        # for. The servers have the pipes, too, and so end with the shell.
+        block = re.sub("(?m)(^agg_server .*&)", r"\1 servers+=($!)", block)
         script = "\n".join([
             "set -e", "trap 'kill $(jobs -p)' EXIT", "ip link set lo up", block,
-            "wait $workers", "kill %1 %2", "wait %1", "wait %2", "trap - EXIT"])
+            "wait $workers", "kill ${servers[@]}", "wait ${servers[0]}",
+            "wait ${servers[1]}", "trap - EXIT"])
         process = subprocess.Popen(
             [*_UNSHARE, "bash", "-c", script], cwd=folder, text=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
