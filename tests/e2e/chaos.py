@@ -90,6 +90,11 @@ def checkpoint_text(options, path):
             f'{options.checkpoint_every_rounds} every_seconds: 0 }}\n')
 
 
+def _order(name):
+    """A checkpoint's folder by age: it is called MADE-VERSION."""
+    return tuple(map(int, name.split("-")))
+
+
 class Job:
     """The processes of one run. `more`: of the configuration; `environment`: of
     the workers, beside this process's; `flags`: of the servers."""
@@ -323,6 +328,9 @@ class Disturber(chaos.Chaos):
         everybody = list(range(self.shards.number))
         self.shards.kill(everybody)
         ordinal = self._any()
+        # The kill may have come when this shard alone had sealed.
+        if not self._sealed(ordinal):
+            ordinal = (ordinal + 1) % self.shards.number
         folder = self.job.folder / "checkpoints" / str(ordinal)
         aside = folder.with_name(f"{ordinal}_aside")
         folder.rename(aside)
@@ -331,7 +339,11 @@ class Disturber(chaos.Chaos):
             folder.mkdir()
         else:
             shutil.copytree(aside, folder)
-            newest = folder / "chaos" / self._newest_sealed()
+            newest = folder / "chaos" / max(self._sealed(ordinal), key=_order)
+            # What no other folder knows of, nobody waits for.
+            for path in (folder / "chaos").glob("*/manifest.json"):
+                if _order(path.parent.name) > _order(newest.name):
+                    shutil.rmtree(path.parent)
             if kind == "older":
                 shutil.rmtree(newest)
             else:
@@ -344,11 +356,12 @@ class Disturber(chaos.Chaos):
         aside.rename(folder)
         return f"kill -9 of all; the folder of shard {ordinal} torn: {kind}"
 
-    def _newest_sealed(self):
+    def _sealed(self, but):
+        """The checkpoints that shards other than `but` have sealed."""
         manifests = (self.job.folder / "checkpoints").glob(
             "[0-9]*/chaos/*/manifest.json")
-        return max((path.parent.name for path in manifests),
-                   key=lambda name: tuple(map(int, name.split("-"))))
+        return [path.parent.name for path in manifests
+                if path.parents[2].name not in (str(but), f"{but}_aside")]
 
     def _await_word(self, ordinal, folder):
         """Until the job says that it waits, and for which folder."""
