@@ -223,8 +223,8 @@ TEST(AccessTest, ATokenThatIsTakenAwayEndsItsStreams) {
               [] { FileWith("alice", "another-token-01234"); });
 }
 
-// The three steps of deploy/docs/security.md, while rows wait for each other: no
-// call that was begun with the former token ends a worker.
+// The three steps of deploy/docs/security.md, while rows wait for each other:
+// no call that was begun with the former token ends a worker.
 TEST(AccessTest, ATokenIsReplacedWithoutAGap) {
   constexpr char kNew[] = "alice-token-number-2";
   const LoopbackJob job(
